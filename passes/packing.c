@@ -1,0 +1,103 @@
+/* packing.c - the offset solver: bound, seeds, exact search.
+ *
+ * The problem is two-dimensional: every buffer is a rectangle whose extent in
+ * time is given and whose position in memory is to be chosen, without overlap
+ * and as low as possible.  It is NP-hard, yet the instances that a compiler
+ * meets have a tight and cheap lower bound, the most bytes alive at one time,
+ * and most of them can be packed exactly at it.  So the work stops at the
+ * first packing that meets the bound (or the capacity, where the caller gives
+ * one): first quick best-fit seeds (packing_fit.c), then exact search
+ * (packing_search.c) below the best seed.
+ *
+ * Everything is deterministic: ties go to the lower buffer number and the
+ * search is limited in steps, not in seconds.
+ */
+#include "passes/packing_priv.h"
+
+#include <stdlib.h>
+
+static int key_compare(const void *left, const void *right)
+{
+    const PackKey *a = left, *b = right;
+    if (a->major != b->major)
+        return a->major > b->major ? -1 : 1;
+    if (a->minor != b->minor)
+        return a->minor > b->minor ? -1 : 1;
+    return (a->buf > b->buf) - (a->buf < b->buf);
+}
+
+void pack_sort(PackKey *keys, uint32_t n)
+{
+    qsort(keys, n, sizeof *keys, key_compare);
+}
+
+bool pack_offer(Packing *p, const int64_t *offsets)
+{
+    int64_t height = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        height = MC_MAX(height, offsets[i] + p->bufs[i].size);
+    if (height < p->height) {
+        p->height = height;
+        memcpy(p->best, offsets, sizeof *offsets * p->n);
+    }
+    return p->height <= p->goal;
+}
+
+/* The most bytes alive at one time: a sweep over starts (+) and ends (-);
+ * lifetimes are half-open, so ends come first. */
+static int64_t live_bound(Arena *a, const PackBuffer *bufs, uint32_t n)
+{
+    PackKey *events = arena_array(a, PackKey, 2 * (size_t)n);
+    for (uint32_t i = 0; i < n; i++) {
+        events[2 * i] = (PackKey){-bufs[i].lower, 0, i};
+        events[2 * i + 1] = (PackKey){-bufs[i].upper, 1, i};
+    }
+    pack_sort(events, 2 * n);
+    int64_t live = 0, most = 0;
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        int64_t size = bufs[events[i].buf].size;
+        live += events[i].minor ? -size : size;
+        most = MC_MAX(most, live);
+    }
+    return most;
+}
+
+static bool takes_room(const PackBuffer *buf)
+{
+    return buf->size > 0 && buf->lower < buf->upper;
+}
+
+/* Copies the buffers that take room; out_index says which they are. */
+static Packing packing_new(Arena *a, const PackBuffer *bufs, uint32_t n,
+                           uint32_t *out_index)
+{
+    PackBuffer *kept = arena_array(a, PackBuffer, n);
+    Packing p = {.arena = a, .bufs = kept, .height = INT64_MAX};
+    for (uint32_t i = 0; i < n; i++) {
+        if (!takes_room(&bufs[i]))
+            continue;
+        out_index[p.n] = i;
+        kept[p.n++] = bufs[i];
+    }
+    p.best = arena_array(a, int64_t, p.n);
+    p.bound = live_bound(a, kept, p.n);
+    return p;
+}
+
+bool pack_solve(Arena *a, PackBuffer *bufs, uint32_t n,
+                const PackOptions *options, PackResult *out)
+{
+    uint32_t *index = arena_array(a, uint32_t, n);
+    Packing p = packing_new(a, bufs, n, index);
+    p.goal = MC_MAX(p.bound, options->capacity);
+    if (p.n > 0)
+        pack_fit(&p);
+    else
+        p.height = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bufs[i].offset = 0;
+    for (uint32_t i = 0; i < p.n; i++)
+        bufs[index[i]].offset = p.best[i];
+    *out = (PackResult){p.height, p.bound, p.height == p.bound};
+    return options->capacity == 0 || p.height <= options->capacity;
+}
