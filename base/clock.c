@@ -1,0 +1,13 @@
+/* clock.c - wall-clock seconds that never run backwards. */
+#define _POSIX_C_SOURCE 200809L
+#include "base/base.h"
+
+#include <time.h>
+
+double mc_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
