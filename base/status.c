@@ -6,7 +6,6 @@
  */
 #include "base/status.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 struct StatusRecord {

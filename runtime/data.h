@@ -90,6 +90,7 @@ typedef enum {
 const char *data_type_name(DataType type);
 /* Bytes per token. */
 uint32_t data_type_size(DataType type);
+bool data_type_is_integer(DataType type);
 
 /* A .bin/.idx pair, mapped into memory.  A sequence is a run of tokens; a
  * document is one or more sequences. */
@@ -102,10 +103,19 @@ DataType data_index_type(const DataIndex *index);
 uint64_t data_index_sequences(const DataIndex *index);
 uint64_t data_index_documents(const DataIndex *index);
 uint64_t data_index_tokens(const DataIndex *index);
+/* The file that holds the tokens. */
+const char *data_index_path(const DataIndex *index);
+/* The size of that file. */
+uint64_t data_index_bytes(const DataIndex *index);
+/* In tokens. */
 uint64_t data_index_length(const DataIndex *index, uint64_t sequence);
-/* Token `offset` of a sequence; both must be in range. */
-int64_t data_index_token(const DataIndex *index, uint64_t sequence,
-                         uint64_t offset);
+/* Where a sequence begins, in bytes. */
+uint64_t data_index_pointer(const DataIndex *index, uint64_t sequence);
+/* Copies n tokens as long as they lie in [0, limit); returns how many did, and
+ * the first that did not in *out_bad. */
+uint64_t data_index_copy(const DataIndex *index, uint64_t sequence,
+                         uint64_t offset, uint64_t n, int64_t limit,
+                         int32_t *out_tokens, int64_t *out_bad);
 
 /* ---- data_write.c ------------------------------------------------------ */
 

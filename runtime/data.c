@@ -1,0 +1,225 @@
+/* data.c - the samples of a run: sources, blend, and the batch rule.
+ *
+ * A Data is a list of streams (an index and its order) and, if there are
+ * several, a blend that says which stream sample i comes from.  Synthetic data
+ * has neither: its tokens are computed.
+ *
+ * Nothing here knows ranks or layouts but data_sample_id, one line of
+ * arithmetic; that is why changing the layout cannot change the batch.
+ */
+#include "runtime/data_priv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+typedef struct {
+    DataIndex *index;
+    DataOrder order;
+} Stream;
+
+struct Data {
+    DataConfig config; /* its pointers are not kept */
+    uint32_t streams_n;
+    Stream *streams;
+    DataBlend blend; /* only if there are several streams */
+};
+
+/* ---- opening ------------------------------------------------------------- */
+
+static Status check_config(const DataConfig *c)
+{
+    if (c->seed < 0 || c->seed > UINT32_MAX)
+        return status_make(STATUS_INPUT,
+                           "training.seed: %" PRId64
+                           " is not between 0 and 2^32-1", c->seed);
+    if (c->seq_length < 1 || c->vocab_size < 1 || c->vocab_size > INT32_MAX)
+        return status_make(STATUS_INPUT,
+                           "seq_length %" PRId64 ", vocab_size %" PRId64
+                           ": out of range", c->seq_length, c->vocab_size);
+    if (c->kind != DATA_SYNTHETIC &&
+        (c->sources_n < 1 || c->sources_n > INT16_MAX))
+        return status_make(STATUS_INPUT, "data: %u sources", c->sources_n);
+    for (uint32_t i = 0; i < c->sources_n && c->sources_n > 1; i++)
+        if (!(c->sources[i].weight > 0))
+            return status_make(STATUS_INPUT, "%s: the weight %g is not positive",
+                               c->sources[i].path, c->sources[i].weight);
+    return STATUS_NONE;
+}
+
+static Status open_stream(const DataConfig *c, const char *path,
+                          uint64_t samples, Stream *s)
+{
+    DataOrderSpec spec = {.seq_length = (uint64_t)c->seq_length,
+                          .samples = samples,
+                          .seed = (uint32_t)c->seed};
+
+    if (c->kind == DATA_TEXT) {
+        STATUS_TRY(data_index_open_text(path, c->split, c->part, &s->index));
+        spec.end = 1;
+    } else {
+        STATUS_TRY(data_index_open(path, &s->index));
+        STATUS_TRY(status_in(
+            data_split_range(c->split, c->part, data_index_sequences(s->index),
+                             &spec.first, &spec.end), "%s", path));
+    }
+    spec.index = s->index;
+    return data_order_build(&spec, &s->order);
+}
+
+/* The weights as Megatron hands them on: normalised for the sizes, and once
+ * more for the choice. */
+static Status open_blend(const DataConfig *c, double *shares, Data *d)
+{
+    for (uint32_t i = 0; i < c->sources_n; i++)
+        shares[i] = c->sources[i].weight;
+    data_blend_normalise(shares, c->sources_n);
+    for (uint32_t i = 0; i < c->sources_n; i++)
+        STATUS_TRY(open_stream(c, c->sources[i].path,
+                               data_blend_reserve(shares[i], c->samples),
+                               &d->streams[i]));
+    data_blend_normalise(shares, c->sources_n);
+    return data_blend_build(shares, c->sources_n, c->samples, &d->blend);
+}
+
+/* A stream must hold what the blend takes from it. */
+static Status check_blend(const Data *d)
+{
+    for (uint64_t k = 0; k < d->config.samples; k++) {
+        const Stream *s = &d->streams[d->blend.source[k]];
+
+        if (d->blend.sample[k] >= s->order.samples)
+            return status_make(STATUS_INPUT,
+                               "%s: the blend takes more than its %" PRIu64
+                               " samples", data_index_path(s->index),
+                               s->order.samples);
+    }
+    return STATUS_NONE;
+}
+
+static Status open_sources(const DataConfig *c, Data *d)
+{
+    if (c->sources_n == 1)
+        return open_stream(c, c->sources[0].path, c->samples, &d->streams[0]);
+    double *shares = calloc(c->sources_n, sizeof *shares);
+    if (!shares)
+        return status_make(STATUS_SYSTEM, "out of memory");
+    Status status = open_blend(c, shares, d);
+    free(shares);
+    return status ? status : check_blend(d);
+}
+
+static Status open_data(const DataConfig *c, Data *d)
+{
+    STATUS_TRY(check_config(c));
+    d->config = *c;
+    d->config.sources = NULL;
+    d->config.split = NULL;
+    if (c->kind == DATA_SYNTHETIC)
+        return STATUS_NONE;
+    d->streams = calloc(c->sources_n, sizeof *d->streams);
+    if (!d->streams)
+        return status_make(STATUS_SYSTEM, "out of memory");
+    d->streams_n = c->sources_n;
+    return open_sources(c, d);
+}
+
+Status data_open(const DataConfig *config, Data **out_data)
+{
+    Data *d = calloc(1, sizeof *d);
+
+    if (!d)
+        return status_make(STATUS_SYSTEM, "out of memory");
+    Status status = open_data(config, d);
+    if (status)
+        data_close(d);
+    else
+        *out_data = d;
+    return status;
+}
+
+void data_close(Data *d)
+{
+    if (!d)
+        return;
+    for (uint32_t i = 0; i < d->streams_n; i++) {
+        data_order_free(&d->streams[i].order);
+        data_index_close(d->streams[i].index);
+    }
+    data_blend_free(&d->blend);
+    free(d->streams);
+    free(d);
+}
+
+/* ---- samples ------------------------------------------------------------- */
+
+/* SplitMix64 (Steele, Lea, Flood 2014): a bijection that mixes every bit. */
+static uint64_t mix(uint64_t z)
+{
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static void synthesise(const DataConfig *c, uint64_t index, int32_t *out_tokens)
+{
+    uint64_t key = mix(mix((uint64_t)c->seed) ^ index);
+
+    for (uint64_t i = 0; i <= (uint64_t)c->seq_length; i++) {
+        uint64_t high = mix(key ^ i) >> 32;
+
+        out_tokens[i] = (int32_t)(high * (uint64_t)c->vocab_size >> 32);
+    }
+}
+
+static Status read_stream(const Data *d, const Stream *s, uint64_t local,
+                          uint64_t index, int32_t *out_tokens)
+{
+    uint64_t wanted = (uint64_t)d->config.seq_length + 1, at, offset;
+    int64_t bad = 0;
+
+    data_order_find(&s->order, wanted - 1, local, &at, &offset);
+    while (wanted > 0) {
+        uint64_t sequence = s->order.document[at++];
+        uint64_t n = data_index_length(s->index, sequence) - offset;
+
+        n = MC_MIN(n, wanted);
+        if (data_index_copy(s->index, sequence, offset, n, d->config.vocab_size,
+                            out_tokens, &bad) < n)
+            return status_make(STATUS_INPUT,
+                               "%s: sample %" PRIu64 ": token %" PRId64
+                               " of sequence %" PRIu64
+                               " is outside of the vocabulary of %" PRId64,
+                               data_index_path(s->index), index, bad, sequence,
+                               d->config.vocab_size);
+        out_tokens += n;
+        wanted -= n;
+        offset = 0;
+    }
+    return STATUS_NONE;
+}
+
+Status data_sample(const Data *d, uint64_t index, int32_t *out_tokens)
+{
+    if (index >= d->config.samples)
+        return status_make(STATUS_INPUT,
+                           "data: sample %" PRIu64 " of %" PRIu64
+                           " was asked for", index, d->config.samples);
+    if (d->config.kind == DATA_SYNTHETIC) {
+        synthesise(&d->config, index, out_tokens);
+        return STATUS_NONE;
+    }
+    if (d->streams_n == 1)
+        return read_stream(d, &d->streams[0], index, index, out_tokens);
+    return read_stream(d, &d->streams[d->blend.source[index]],
+                       d->blend.sample[index], index, out_tokens);
+}
+
+uint64_t data_sample_id(const DataBatch *batch, uint64_t step,
+                        uint64_t microbatch, uint64_t dp_index, uint64_t row)
+{
+    uint64_t mbs = batch->micro_batch_size;
+
+    return step * batch->global_batch_size + microbatch * mbs * batch->dp_size +
+           dp_index * mbs + row;
+}
