@@ -1,0 +1,133 @@
+/* frontend.h - from the user's YAML to a Spec that every pass can trust.
+ *
+ * A Spec that spec_load returned satisfies every rule of check.c, and every
+ * number in it is final: what the YAML left out has been derived.  Key names
+ * are exactly the YAML's: spec->model.rope.base, spec->parallel.tp.  The keys
+ * themselves stand in schema.def, the words they take in choices.def.
+ */
+#ifndef MEGAC_FRONTEND_H
+#define MEGAC_FRONTEND_H
+
+#include "base/base.h"
+#include "base/lr.h"
+
+/* ---- the types of values ------------------------------------------------ */
+
+#define CHOICE(type) typedef enum {
+#define OPTION(enumerator, word, status) enumerator,
+#define END_CHOICE(type)                                                       \
+    }                                                                          \
+    Spec##type;
+#include "frontend/choices.def"
+#undef CHOICE
+#undef OPTION
+#undef END_CHOICE
+
+typedef int64_t SpecInt;
+typedef double SpecFloat;
+typedef bool SpecBool;
+typedef const char *SpecText; /* NULL where the YAML says null */
+typedef LrStyle SpecLrStyle;
+typedef WsdStyle SpecWsdStyle;
+
+typedef struct {
+    int64_t *v;
+    uint32_t n;
+} SpecIntList;
+
+/* v[i] is an enumerator, SpecCpComm for instance. */
+typedef struct {
+    int *v;
+    uint32_t n;
+} SpecChoiceList;
+
+typedef enum { DATA_PREFIX, DATA_SYNTHETIC, DATA_TEXT } SpecDataKind;
+
+typedef struct {
+    SpecDataKind kind;
+    const char *path; /* NULL for DATA_SYNTHETIC */
+    double weight;
+} SpecData;
+
+typedef struct {
+    SpecData *v;
+    uint32_t n;
+} SpecDataList;
+
+/* ---- stages.c: which layers live where ---------------------------------- */
+
+/* One chunk of consecutive layers on one pipeline rank. */
+typedef struct {
+    int64_t pp, chunk;
+    int64_t first_layer, num_layers;
+    bool has_embedding, has_head;
+} Stage;
+
+/* v[chunk * pp + rank]: in the order in which a microbatch passes. */
+typedef struct {
+    const Stage *v;
+    uint32_t n;
+} StageTable;
+
+/* ---- the specification -------------------------------------------------- */
+
+/* Numbers that follow from several keys and are no keys themselves. */
+typedef struct {
+    int64_t padded_vocab; /* vocab_size up to a multiple of divisor * tp */
+    int64_t dense_dp;     /* replicas of a dense weight: world/(tp*cp*pp) */
+    int64_t expert_dp;    /* replicas of an expert: world/(etp*ep*pp) */
+    int64_t microbatches; /* per replica and step: gbs/(mbs*dense_dp) */
+    int64_t rotary_dim;   /* rotated channels of a head; 0 without RoPE */
+} SpecDerived;
+
+#define SECTION(path, help) struct {
+#define KEY(section, name, type, fallback, range, names, status, help)         \
+    Spec##type name;
+#define END(name)                                                              \
+    }                                                                          \
+    name;
+#define SpecLIST_OF(type) SpecChoiceList
+typedef struct {
+#include "frontend/schema.def"
+    SpecDerived derived;
+    StageTable stages;
+    Loc *locs; /* by row of schema.def */
+} Spec;
+#undef SECTION
+#undef KEY
+#undef END
+#undef SpecLIST_OF
+
+/* ---- load.c ------------------------------------------------------------- */
+
+/* Reads, merges, checks and derives.  `sets` are the arguments of --set
+ * ("parallel.tp=4"), later ones winning.  NULL after errors, all of which are
+ * in `d`.  The result lives in `a`. */
+Spec *spec_load(Arena *a, Diag *d, const char *path, const char *const *sets,
+                int nsets);
+/* The same from memory; includes are relative to the working directory. */
+Spec *spec_parse(Arena *a, Diag *d, const char *name, const char *text,
+                 const char *const *sets, int nsets);
+
+/* ---- spec.c ------------------------------------------------------------- */
+
+/* Where a value comes from; path as in the YAML: "parallel.tp". */
+Loc spec_loc(const Spec *s, const char *path);
+/* The same specification at the smallest legal sizes: degrees, stages and all
+ * switches stay, dimensions shrink to a handful. */
+Spec *spec_shrink(Arena *a, const Spec *s);
+LrSchedule spec_lr(const Spec *s);
+/* Whether the MLP has a gate beside the up projection. */
+bool spec_gated(const Spec *s);
+StageTable stage_table(const Spec *s);
+
+/* ---- print.c ------------------------------------------------------------ */
+
+/* The normal form: YAML with every key, which parses to the same Spec. */
+void spec_print(const Spec *s, Buf *out);
+/* JSON Schema, draft 7, of the YAML. */
+void schema_json(Buf *out);
+/* docs/SCHEMA.md. */
+void schema_markdown(Buf *out);
+
+#endif
