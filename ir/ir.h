@@ -84,23 +84,24 @@ typedef enum {
 #define ATTR(NAME, text, kind) AK_##NAME,
 #include "ir/attrs.def"
 #undef ATTR
-    AK_COUNT
+    AK_KEYS
 } AttrKey;
 
 typedef enum { AV_INT, AV_FLOAT, AV_SYM, AV_FUNC, AV_TENSOR, AV_AXES,
-               AV_DIM, AV_DTYPE, AV_INTS, AV_SYMS } AttrKind;
+               AV_DIM, AV_DTYPE, AV_FIELD, AV_STREAM,
+               AV_MODES, AV_SYMS, AV_TENSORS } AttrKind;
 
 typedef struct {
     AttrKey key;
     union {
-        int64_t i;      /* AV_INT, AV_DIM (a letter), AV_DTYPE */
+        int64_t i; /* AV_INT, AV_DIM (a letter), AV_DTYPE, AV_FIELD, AV_STREAM */
         double f;       /* AV_FLOAT */
         Sym sym;        /* AV_SYM */
         FuncId func;    /* AV_FUNC */
         TensorId tensor; /* AV_TENSOR */
         AxisSet axes;   /* AV_AXES: a set of mesh atoms */
         struct {
-            uint32_t first, n; /* AV_INTS, AV_SYMS: in Module.list */
+            uint32_t first, n; /* AV_MODES, _SYMS, _TENSORS: in Module.list */
         } list;
     } as;
 } Attr;
@@ -109,7 +110,8 @@ typedef struct {
 typedef enum {
     FIELD_PARAM,  /* the copy the model computes with (compute dtype) */
     FIELD_MASTER, /* fp32 master copy, if param is not fp32 */
-    FIELD_GRAD,   /* accumulated gradient */
+    FIELD_GRAD,   /* accumulated gradient, as it rests: perhaps a partial sum */
+    FIELD_GSUM,   /* complete gradient of the step; shares FIELD_GRAD's memory */
     FIELD_M, FIELD_V, /* first and second moment (m is also SGD's momentum) */
     FIELD_ACC,    /* a sum over one step: a metric */
     FIELD_COUNT
@@ -186,7 +188,7 @@ typedef struct {
     uint32_t pp, chunk, first_layer, nlayers;
     bool embedding, head;
     FuncId fwd, bwd, bwd_last; /* set by `stage` */
-} Stage;
+} PipeStage;
 
 /* What has been done to a module so far; passes declare what they need. */
 typedef enum {
@@ -212,14 +214,14 @@ typedef struct Module {
     Vec(Layout) layouts;
     Vec(Attr) attrs;      /* attribute lists lie end to end … */
     Vec(uint32_t) attr_lists; /* … AttrsId a: attrs[attr_lists[a-1] .. attr_lists[a]) */
-    Vec(int64_t) list;    /* elements of list-valued attributes (syms as ids) */
+    Vec(int64_t) list;    /* elements of list-valued attributes (ids, modes) */
     Vec(Tensor) tensors;  /* [0] unused */
     Vec(Func) funcs;      /* [0] unused */
     Vec(Node) nodes;      /* [0] unused */
     Vec(Value) values;    /* [0] unused */
     Vec(ValueId) args;
     Vec(NamedLayout) hints; /* the layouts that Value.hint names stand for */
-    Vec(Stage) stages;    /* filled by the model builder; in data-flow order */
+    Vec(PipeStage) stages;    /* filled by the model builder; in data-flow order */
     uint32_t nlayers;     /* of the whole model */
     uint32_t microbatches;
     uint32_t props;       /* bits of Prop */
@@ -418,9 +420,12 @@ typedef struct OpInfo {
      * letter repeats. */
     const char *linear;
     uint32_t flags;
-    bool (*verify)(Module *m, const Node *n);
-    void (*infer)(Module *m, Op op, const ValueId *args, uint32_t nargs,
-                  AttrsId attrs, TypeId *out);
+    /* Both say what is wrong, or NULL.  `infer` checks what the result types
+     * follow from; an out type of 0 means that the node states its type itself
+     * (batch, recv).  `verify` checks the rest, on the finished node. */
+    const char *(*verify)(Module *m, const Node *n);
+    const char *(*infer)(Module *m, Op op, const ValueId *args, uint32_t nargs,
+                         AttrsId attrs, TypeId *out);
     double (*flops)(const Module *m, const Node *n); /* logical, one execution */
 } OpInfo;
 

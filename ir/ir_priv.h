@@ -1,0 +1,67 @@
+/* ir_priv.h - what the files of ir/ share with each other only. */
+#ifndef MEGAC_IR_PRIV_H
+#define MEGAC_IR_PRIV_H
+
+#include "ir/ir.h"
+
+/* ---- intern.c: equal words, equal id ------------------------------------ */
+typedef struct InternEntry InternEntry;
+
+/* Module.interned.  A key is the canonical spelling of an object in words, so
+ * that no padding byte is ever compared. */
+typedef struct {
+    InternEntry *types, *layouts, *attrs, *lists;
+} Interned;
+
+static inline Interned *interned_of(const Module *m)
+{
+    return m->interned;
+}
+
+bool intern_find(InternEntry *table, const uint64_t *key, uint32_t n,
+                 uint32_t *out_id);
+void intern_add(Arena *a, InternEntry **table, const uint64_t *key, uint32_t n,
+                uint32_t id);
+void intern_free(InternEntry **table);
+
+/* ---- attrs.c ------------------------------------------------------------- */
+typedef struct {
+    const char *name;
+    AttrKind kind;
+} AttrInfo;
+extern const AttrInfo attr_info[AK_KEYS];
+
+bool attr_is_list(AttrKind kind);
+uint32_t attrs_count(const Module *m, AttrsId a);
+const Attr *attrs_at(const Module *m, AttrsId a, uint32_t i);
+
+/* ---- names.c: words of the textual form ---------------------------------- */
+extern const char *const field_names[FIELD_COUNT];
+extern const char *const stream_names[STREAM_COUNT];
+extern const char *const init_names[INIT_ONES + 1];
+
+/* Position of `word` in a table of n words, or -1. */
+int word_find(const char *const *table, int n, const char *word);
+/* Letters, digits, `_` and `.`, not starting with a dot. */
+bool name_is_plain(const char *s);
+
+/* ---- op_cells.c ------------------------------------------------------------ */
+/* How many results the op has with these operands and attributes; -1 if they
+ * do not say (a call without a callee). */
+int op_results(const Module *m, Op op, uint32_t nargs, AttrsId attrs);
+/* Numbers of operands and results, types and attributes of one node: what is
+ * wrong, or NULL.  build.c turns it into a bug, verify.c into a diagnostic. */
+const char *node_check(Module *m, const Node *n);
+/* The same before the node exists; the result types go to `out`. */
+const char *op_check(Module *m, Op op, const ValueId *args, uint32_t nargs,
+                     AttrsId attrs, TypeId *out);
+
+/* ---- call_cells.c ---------------------------------------------------------- */
+const char *infer_call(Module *m, Op op, const ValueId *args, uint32_t nargs,
+                       AttrsId attrs, TypeId *out);
+const char *verify_call(Module *m, const Node *n);
+const char *infer_row(Module *m, Op op, const ValueId *args, uint32_t nargs,
+                      AttrsId attrs, TypeId *out);
+const char *verify_row(Module *m, const Node *n);
+
+#endif

@@ -1,0 +1,150 @@
+/* layout.c - how a value lies on the mesh.
+ *
+ * Per dimension an ordered list of atoms cuts it into equal contiguous parts,
+ * the first atom into the largest; a rank holds the part its digits name.
+ * Atoms that occur nowhere replicate the value, atoms in `partial` add it up.
+ */
+#include "ir/ir_priv.h"
+
+/* ---- interning --------------------------------------------------------- */
+
+enum { LAYOUT_WORDS = IR_MAX_DIMS + 1 };
+
+static uint64_t split_word(const Split *s)
+{
+    uint64_t word = (uint64_t)(unsigned char)s->dim << 8 | s->n;
+
+    for (uint8_t i = 0; i < s->n; i++)
+        word = word << 8 | s->atom[i];
+    return word;
+}
+
+static uint32_t layout_words(const Layout *l, uint64_t *key)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < l->nsplit; i++)
+        key[n++] = split_word(&l->split[i]);
+    key[n++] = (uint64_t)l->partial_max << 32 | l->partial;
+    return n;
+}
+
+LayoutId layout_intern(Module *m, const Layout *l)
+{
+    uint64_t key[LAYOUT_WORDS];
+    Layout clean = {.partial = l->partial, .partial_max = l->partial_max};
+    uint32_t n, id;
+
+    mc_assert(l->nsplit <= IR_MAX_DIMS);
+    for (uint32_t i = 0; i < l->nsplit; i++)
+        layout_set_split(&clean, l->split[i].dim, l->split[i].atom,
+                         l->split[i].n);
+    n = layout_words(&clean, key);
+    if (intern_find(interned_of(m)->layouts, key, n, &id))
+        return (LayoutId){id};
+    id = m->layouts.n;
+    vec_push(&m->layouts, clean);
+    intern_add(m->arena, &interned_of(m)->layouts, key, n, id);
+    return (LayoutId){id};
+}
+
+LayoutId layout_whole(Module *m)
+{
+    return layout_intern(m, &(Layout){0});
+}
+
+/* ---- splits ------------------------------------------------------------ */
+
+const Split *layout_split(const Layout *l, char dim)
+{
+    for (uint32_t i = 0; i < l->nsplit; i++)
+        if (l->split[i].dim == dim)
+            return &l->split[i];
+    return NULL;
+}
+
+static void remove_split(Layout *l, char dim)
+{
+    uint8_t kept = 0;
+
+    for (uint8_t i = 0; i < l->nsplit; i++)
+        if (l->split[i].dim != dim)
+            l->split[kept++] = l->split[i];
+    l->nsplit = kept;
+}
+
+void layout_set_split(Layout *l, char dim, const uint8_t *atoms, uint8_t n)
+{
+    Split s = {.dim = dim, .n = n};
+    uint8_t at;
+
+    mc_assert(n <= IR_MAX_SPLIT);
+    for (uint8_t i = 0; i < n; i++)
+        s.atom[i] = atoms[i];
+    remove_split(l, dim);
+    if (!n)
+        return;
+    mc_assert(l->nsplit < IR_MAX_DIMS);
+    for (at = l->nsplit++; at && l->split[at - 1].dim > dim; at--)
+        l->split[at] = l->split[at - 1];
+    l->split[at] = s;
+}
+
+AxisSet split_axes(const Mesh *mesh, const Split *s)
+{
+    AxisSet set = 0;
+
+    for (uint8_t i = 0; s && i < s->n; i++) {
+        mc_assert(s->atom[i] < mesh->atoms.n);
+        set |= (AxisSet)1 << s->atom[i];
+    }
+    return set;
+}
+
+AxisSet layout_split_axes(const Mesh *mesh, const Layout *l)
+{
+    AxisSet set = 0;
+
+    for (uint32_t i = 0; i < l->nsplit; i++)
+        set |= split_axes(mesh, &l->split[i]);
+    return set;
+}
+
+int64_t split_parts(const Mesh *mesh, const Split *s)
+{
+    int64_t parts = 1;
+
+    for (uint8_t i = 0; s && i < s->n; i++)
+        parts *= mesh->atoms.v[s->atom[i]].size;
+    return parts;
+}
+
+/* ---- what one rank holds ----------------------------------------------- */
+
+int64_t layout_local(const Module *m, const Type *t, const Layout *l, char dim)
+{
+    return type_size(t, dim) / split_parts(&m->mesh, layout_split(l, dim));
+}
+
+int64_t layout_local_elems(const Module *m, const Type *t, const Layout *l)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < t->ndim; i++)
+        n *= layout_local(m, t, l, t->dim[i]);
+    return n;
+}
+
+int64_t layout_start(const Module *m, const Type *t, const Layout *l, char dim,
+                     uint32_t rank)
+{
+    const Split *s = layout_split(l, dim);
+    int64_t part = 0;
+
+    for (uint8_t i = 0; s && i < s->n; i++) {
+        const Atom *a = &m->mesh.atoms.v[s->atom[i]];
+
+        part = part * a->size + atom_coord(a, rank);
+    }
+    return part * layout_local(m, t, l, dim);
+}
