@@ -10,11 +10,13 @@
 #define MEGAC_RUNTIME_PLAN_H
 
 #include "base/base.h"
+#include "base/lr.h"
 #include "base/status.h"
 
 #define PLAN_MAGIC "MEGACPLN"
 enum { PLAN_VERSION = 1, PLAN_NONE = 0 };
-enum { PLAN_MAX_DIMS = 8, PLAN_MAX_DEPTH = 16, PLAN_MAX_GROUP = 1 << 20 };
+enum { PLAN_MAX_DIMS = 8, PLAN_MAX_DEPTH = 16, PLAN_MAX_ARGS = 4096,
+       PLAN_MAX_GROUP = 1 << 20, PLAN_MAX_CHANNELS = 1 << 14 };
 
 /* The offset of a text in `strings`. */
 typedef uint32_t PlanStr;
@@ -113,27 +115,16 @@ typedef enum {
 /* ---- training and data -------------------------------------------------- */
 
 typedef enum { PLAN_ADAMW, PLAN_ADAM, PLAN_SGD } PlanOptimizer;
-typedef enum {
-    PLAN_LR_CONSTANT,
-    PLAN_LR_LINEAR,
-    PLAN_LR_COSINE,
-    PLAN_LR_INVERSE_SQRT,
-    PLAN_LR_WSD
-} PlanLrStyle;
-
 typedef struct {
     int64_t steps, global_batch, micro_batch, seq_length;
     int64_t microbatches; /* per rank and step */
     int64_t total_params; /* unpadded */
     uint64_t seed;
-    uint32_t optimizer; /* PlanOptimizer */
-    uint32_t lr_style;  /* PlanLrStyle */
     double beta1, beta2, eps, weight_decay, clip_grad;
-    double lr, min_lr, lr_init;
-    int64_t warmup_steps, decay_steps, wsd_decay_steps;
-    uint32_t wsd_style; /* base/lr.h */
+    LrSchedule lr;
+    uint32_t optimizer; /* PlanOptimizer */
     uint32_t log_interval;
-    PlanStr metrics; /* file name of metrics.jsonl */
+    PlanStr metrics; /* file name of metrics.jsonl, or none */
     uint32_t reserved;
 } PlanTraining;
 
