@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { CHUNK = 1024 }; /* tokens packed at a time */
+
 enum { PATH_BIN, PATH_IDX, PATH_BIN_TMP, PATH_IDX_TMP, PATHS };
 static const char *const suffixes[PATHS] = {".bin", ".idx", ".bin.tmp",
                                             ".idx.tmp"};
@@ -100,13 +102,23 @@ static bool fits(DataType type, int32_t token)
     }
 }
 
-/* Little endian: the low bytes of a wider integer are the narrower one. */
-static Status put(DataWriter *w, int64_t token)
+/* Packs and writes n tokens, few enough for the chunk.  Little endian: the low
+ * bytes of a wider integer are the narrower one. */
+static Status put(DataWriter *w, const int32_t *tokens, uint64_t n)
 {
-    if (!fits(w->type, (int32_t)token))
-        return status_make(STATUS_INPUT, "token %" PRId64 " does not fit %s",
-                           token, data_type_name(w->type));
-    if (fwrite(&token, data_type_size(w->type), 1, w->bin) != 1)
+    uint8_t chunk[8 * CHUNK];
+    uint32_t size = data_type_size(w->type);
+
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t token = tokens[i];
+
+        if (!fits(w->type, tokens[i]))
+            return status_make(STATUS_INPUT, "token %" PRId64
+                               " does not fit %s", token,
+                               data_type_name(w->type));
+        memcpy(chunk + i * size, &token, size);
+    }
+    if (fwrite(chunk, size, n, w->bin) != n)
         return status_system(errno, "%s", w->paths[PATH_BIN_TMP]);
     return STATUS_NONE;
 }
@@ -114,9 +126,10 @@ static Status put(DataWriter *w, int64_t token)
 Status data_writer_tokens(DataWriter *w, const int32_t *tokens, uint64_t n)
 {
     if (n > INT32_MAX || w->tokens + n > INT32_MAX)
-        return status_make(STATUS_INPUT, "more than 2^31-1 tokens in a row");
-    for (uint64_t i = 0; i < n; i++)
-        STATUS_TRY(put(w, tokens[i]));
+        return status_make(STATUS_INPUT,
+                           "a document of more than 2^31-1 tokens");
+    for (uint64_t i = 0; i < n; i += CHUNK)
+        STATUS_TRY(put(w, tokens + i, MC_MIN(n - i, CHUNK)));
     w->tokens += n;
     return STATUS_NONE;
 }
