@@ -460,7 +460,7 @@ void plan_write(PlanBuilder *b, Buf *out);
 
 /* The whole plan as text, deterministic. */
 void plan_print(const Plan *p, Buf *out);
-/* One instruction: "llama.yaml:9:25: all_reduce tp %12 (segment layer.fwd)". */
+/* "a.yaml:9:25: all_reduce, add %12, of x, in segment main (instruction 7)" */
 void plan_instr_text(const Plan *p, uint32_t instr, char *out, size_t cap);
 
 #endif

@@ -148,42 +148,48 @@ static bool check_launch(PlanCheck *c, const PlanSegment *s,
                      plan_text(c->p, k->symbol), in->operands.n - imms, imms);
 }
 
-/* Elements from the first to the last of a batch of stored matrices. */
-static bool gemm_extent(int64_t rows, int64_t columns, int64_t ld,
-                        int64_t batch, int64_t stride, int64_t *out)
+/* Elements from the first to the last of a batch of stored matrices, or -1. */
+static int64_t gemm_extent(int64_t rows, int64_t columns, int64_t ld,
+                           int64_t batch, int64_t stride)
 {
-    int64_t body, rest;
+    int64_t body, rest, all;
 
-    return !__builtin_mul_overflow(rows - 1, ld, &body) &&
-           !__builtin_mul_overflow(batch - 1, stride, &rest) &&
-           !__builtin_add_overflow(body, rest, out) &&
-           !__builtin_add_overflow(*out, columns, out) &&
-           *out < (int64_t)1 << VALUE_BITS;
+    if (__builtin_mul_overflow(rows - 1, ld, &body) ||
+        __builtin_mul_overflow(batch - 1, stride, &rest) ||
+        __builtin_add_overflow(body, rest, &all) ||
+        __builtin_add_overflow(all, columns, &all) ||
+        all >= (int64_t)1 << VALUE_BITS)
+        return -1;
+    return all;
+}
+
+static bool must_gemm_bytes(PlanCheck *c, const PlanInstr *in,
+                            const PlanGemm *g)
+{
+    int64_t a = gemm_extent(g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k,
+                            g->lda, g->batch, g->stride_a);
+    int64_t b = gemm_extent(g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n,
+                            g->ldb, g->batch, g->stride_b);
+    int64_t d = gemm_extent(g->m, g->n, g->ldc, g->batch, g->stride_c);
+
+    return plan_must(c, a > 0 && b > 0 && d > 0, "overflow") &&
+           must_bytes(c, in, 0, a, g->type_a) &&
+           must_bytes(c, in, 1, b, g->type_b) &&
+           must_bytes(c, in, 2, d, g->type_c) &&
+           (!g->bias || must_bytes(c, in, 3, g->n, g->type_bias));
 }
 
 static bool check_gemm(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 {
+    static const char *const gemm_shapes[2][2] = {{"rrw", "rrwr"},
+                                                  {"rrb", "rrbr"}};
     const PlanGemm *g;
-    int64_t a, b, out;
 
     if (!plan_must_row(c, in->index, c->p->gemms.n, "gemm"))
         return false;
     g = &c->p->gemms.v[in->index];
-    if (!plan_must(c, gemm_extent(g->trans_a ? g->k : g->m,
-                                  g->trans_a ? g->m : g->k, g->lda, g->batch,
-                                  g->stride_a, &a) &&
-                      gemm_extent(g->trans_b ? g->n : g->k,
-                                  g->trans_b ? g->k : g->n, g->ldb, g->batch,
-                                  g->stride_b, &b) &&
-                      gemm_extent(g->m, g->n, g->ldc, g->batch, g->stride_c,
-                                  &out), "overflow"))
-        return false;
-    return must_shape(c, s, in, g->accumulate ? (g->bias ? "rrbr" : "rrb")
-                                              : (g->bias ? "rrwr" : "rrw")) &&
-           must_bytes(c, in, 0, a, g->type_a) &&
-           must_bytes(c, in, 1, b, g->type_b) &&
-           must_bytes(c, in, 2, out, g->type_c) &&
-           (!g->bias || must_bytes(c, in, 3, g->n, g->type_bias));
+    return must_shape(c, s, in, gemm_shapes[g->accumulate][g->bias]) &&
+           must_gemm_bytes(c, in, g);
 }
 
 static bool check_collective(PlanCheck *c, const PlanSegment *s,

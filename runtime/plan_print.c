@@ -279,19 +279,30 @@ static const PlanSegment *segment_of(const Plan *p, uint32_t instr)
     return &p->segments.v[p->job.v->main];
 }
 
+/* ", <before><text>", or nothing. */
+static void print_note(char *out, size_t cap, const char *before,
+                      const char *text)
+{
+    if (*text)
+        snprintf(out, cap, ", %s%s", before, text);
+}
+
 void plan_instr_text(const Plan *p, uint32_t instr, char *out, size_t cap)
 {
     const PlanInstr *in = &p->instrs.v[instr];
     const PlanPlace *place = &p->places.v[in->place];
-    const char *op = in->op == PLAN_COLLECTIVE
-                         ? plan_collective_name(
-                               p->collectives.v[in->index].kind)
-                         : plan_op_name(in->op);
+    char where[120] = "", op[160] = "", tensor[120] = "";
+    uint32_t kind = in->op == PLAN_COLLECTIVE
+                        ? p->collectives.v[in->index].kind
+                        : PLAN_COLLECTIVES;
 
-    snprintf(out, cap, "instruction %u (%s %s%s%s, segment %s) from %s:%u:%u",
-             instr, op, plan_text(p, place->op), *plan_text(p, place->tensor)
-             ? " for tensor " : "", plan_text(p, place->tensor),
-             plan_text(p, segment_of(p, instr)->name),
-             place->file ? plan_text(p, place->file) : "nowhere", place->line,
-             place->col);
+    if (in->place)
+        snprintf(where, sizeof where, "%s:%u:%u: ", plan_text(p, place->file),
+                 place->line, place->col);
+    print_note(op, sizeof op, "", plan_text(p, place->op));
+    print_note(tensor, sizeof tensor, "of ", plan_text(p, place->tensor));
+    snprintf(out, cap, "%s%s%s%s, in segment %s (instruction %u)", where,
+             kind < PLAN_COLLECTIVES ? plan_collective_name(kind)
+                                     : plan_op_name(in->op),
+             op, tensor, plan_text(p, segment_of(p, instr)->name), instr);
 }
