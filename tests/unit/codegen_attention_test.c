@@ -1,0 +1,385 @@
+/* codegen_attention_test.c - flash attention on the CPU against its definition.
+ *
+ * The truth is softmax attention and its gradient written naively in double;
+ * that gradient is itself checked against central differences of the forward.
+ * Tensors have padding between rows, filled with NaN: reading it poisons the
+ * result, writing it is noticed.
+ */
+#include "codegen_load.h"
+
+#include <math.h>
+
+typedef struct {
+    const char *label;
+    AttnType type;
+    int64_t s, t, b, g, r, d;
+    bool causal;
+    int64_t window, q_pos, k_pos;
+} Case;
+
+enum { Q, K, V, O, LSE, D_O, DQ, DK, DV, WORKSPACE, TENSORS };
+
+typedef struct {
+    Case c;
+    AttentionSpec spec;
+    AttnStrides strides[TENSORS];
+    double *value[TENSORS]; /* the truth, laid out as the tensor */
+    void *bytes[TENSORS];   /* what the kernels see */
+    size_t elems[TENSORS];
+} Problem;
+
+/* ---- elements ---------------------------------------------------------------- */
+
+static float bf16_value(uint16_t x)
+{
+    uint32_t u = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static uint16_t bf16_round(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+static bool is_f32(const Problem *p, int tensor)
+{
+    return tensor == LSE || p->c.type == ATTN_F32;
+}
+
+static double get(const Problem *p, int tensor, size_t i)
+{
+    if (is_f32(p, tensor))
+        return (double)((float *)p->bytes[tensor])[i];
+    return (double)bf16_value(((uint16_t *)p->bytes[tensor])[i]);
+}
+
+static void put(Problem *p, int tensor, size_t i, float x)
+{
+    if (is_f32(p, tensor))
+        ((float *)p->bytes[tensor])[i] = x;
+    else
+        ((uint16_t *)p->bytes[tensor])[i] =
+            isnan(x) ? (uint16_t)0x7fc0 : bf16_round(x);
+}
+
+static size_t at(const Problem *p, int tensor, int64_t i, int64_t b, int64_t g,
+                 int64_t r)
+{
+    const AttnStrides *st = &p->strides[tensor];
+    return (size_t)(i * st->s + b * st->b + g * st->g + r * st->r);
+}
+
+static bool of_query(int tensor)
+{
+    return tensor != K && tensor != V && tensor != DK && tensor != DV;
+}
+
+/* ---- the problem ---------------------------------------------------------------- */
+
+/* [s, b, g, r, d] with three idle elements after each row of channels. */
+static void tensor_make(Problem *p, int tensor, uint64_t *seed)
+{
+    const Case *c = &p->c;
+    int64_t rows = of_query(tensor) ? c->s : c->t;
+    int64_t r = of_query(tensor) ? c->r : 1;
+    int64_t row = tensor == LSE ? 2 : c->d + 3;
+    AttnStrides st = {c->b * c->g * r * row, c->g * r * row, r * row, row};
+
+    p->strides[tensor] = st;
+    p->elems[tensor] = (size_t)(rows * st.s);
+    p->bytes[tensor] = malloc(p->elems[tensor] * 4);
+    p->value[tensor] = calloc(p->elems[tensor], sizeof(double));
+    for (size_t i = 0; i < p->elems[tensor]; i++) {
+        bool input = tensor == Q || tensor == K || tensor == V || tensor == D_O;
+        bool real = (int64_t)i % row < c->d && input;
+        put(p, tensor, i, real ? 2.0f * random_unit(seed) : NAN);
+        p->value[tensor][i] = real ? get(p, tensor, i) : 0.0;
+    }
+}
+
+static void problem_make(Problem *p, const Case *c)
+{
+    uint64_t seed = 12345;
+    AttentionSpec *a = &p->spec;
+
+    *p = (Problem){.c = *c};
+    for (int tensor = Q; tensor <= DV; tensor++)
+        tensor_make(p, tensor, &seed);
+    *a = (AttentionSpec){.name = "attn", .type = c->type, .s = c->s, .t = c->t,
+                         .b = c->b, .g = c->g, .r = c->r, .d = c->d,
+                         .causal = c->causal, .window = c->window,
+                         .scale = 1.0 / sqrt((double)c->d)};
+    a->q = p->strides[Q];
+    a->k = p->strides[K];
+    a->v = p->strides[V];
+    a->o = p->strides[O];
+    a->lse = p->strides[LSE];
+    a->d_o = p->strides[D_O];
+    a->dq = p->strides[DQ];
+    a->dk = p->strides[DK];
+    a->dv = p->strides[DV];
+    p->bytes[WORKSPACE] =
+        aligned_alloc(64, (size_t)attention_workspace(a, DIALECT_CPU));
+}
+
+static void problem_free(Problem *p)
+{
+    for (int tensor = 0; tensor < TENSORS; tensor++) {
+        free(p->bytes[tensor]);
+        free(p->value[tensor]);
+    }
+}
+
+/* ---- the definition --------------------------------------------------------------- */
+
+static bool visible(const Case *c, int64_t i, int64_t j)
+{
+    int64_t back = c->q_pos + i - c->k_pos - j;
+    return (!c->causal || back >= 0) && (!c->window || back < c->window);
+}
+
+static double dot(const Problem *p, int x, size_t xi, int y, size_t yi)
+{
+    double sum = 0.0;
+    for (size_t c = 0; c < (size_t)p->c.d; c++)
+        sum += p->value[x][xi + c] * p->value[y][yi + c];
+    return sum;
+}
+
+/* Probabilities of one query; returns its log-sum-exp. */
+static double probabilities(const Problem *p, size_t qi, int64_t i, int64_t b,
+                            int64_t g, double *out)
+{
+    double top = -INFINITY, sum = 0.0;
+
+    for (int64_t j = 0; j < p->c.t; j++) {
+        out[j] = visible(&p->c, i, j)
+                     ? p->spec.scale * dot(p, Q, qi, K, at(p, K, j, b, g, 0))
+                     : -INFINITY;
+        top = fmax(top, out[j]);
+    }
+    for (int64_t j = 0; j < p->c.t; j++)
+        sum += out[j] = top == -INFINITY ? 0.0 : exp(out[j] - top);
+    for (int64_t j = 0; j < p->c.t && sum > 0.0; j++)
+        out[j] /= sum;
+    return top + log(sum);
+}
+
+static void query_forward(Problem *p, int64_t i, int64_t b, int64_t g,
+                          int64_t r, double *prob)
+{
+    size_t oi = at(p, O, i, b, g, r);
+
+    p->value[LSE][at(p, LSE, i, b, g, r)] =
+        probabilities(p, at(p, Q, i, b, g, r), i, b, g, prob);
+    for (size_t c = 0; c < (size_t)p->c.d; c++) {
+        p->value[O][oi + c] = 0.0;
+        for (int64_t j = 0; j < p->c.t; j++)
+            p->value[O][oi + c] +=
+                prob[j] * p->value[V][at(p, V, j, b, g, 0) + c];
+    }
+}
+
+static void query_backward(Problem *p, int64_t i, int64_t b, int64_t g,
+                           int64_t r, double *prob)
+{
+    size_t qi = at(p, Q, i, b, g, r);
+    double delta = dot(p, D_O, qi, O, qi);
+
+    probabilities(p, qi, i, b, g, prob);
+    for (int64_t j = 0; j < p->c.t; j++) {
+        size_t ki = at(p, K, j, b, g, 0);
+        double ds = prob[j] * (dot(p, D_O, qi, V, ki) - delta) * p->spec.scale;
+        for (size_t c = 0; c < (size_t)p->c.d; c++) {
+            p->value[DV][ki + c] += prob[j] * p->value[D_O][qi + c];
+            p->value[DK][ki + c] += ds * p->value[Q][qi + c];
+            p->value[DQ][qi + c] += ds * p->value[K][ki + c];
+        }
+    }
+}
+
+static void for_queries(Problem *p, void (*one)(Problem *, int64_t, int64_t,
+                                                int64_t, int64_t, double *))
+{
+    double *prob = malloc((size_t)p->c.t * sizeof *prob);
+
+    for (int64_t i = 0; i < p->c.s; i++)
+        for (int64_t b = 0; b < p->c.b; b++)
+            for (int64_t g = 0; g < p->c.g; g++)
+                for (int64_t r = 0; r < p->c.r; r++)
+                    one(p, i, b, g, r, prob);
+    free(prob);
+}
+
+/* ---- comparing ---------------------------------------------------------------------- */
+
+/* Relative L2 over the real elements; the padding must still be NaN. */
+static double distance(const Problem *p, int tensor)
+{
+    int64_t row = tensor == LSE ? 2 : p->c.d + 3;
+    int64_t real = tensor == LSE ? 1 : p->c.d;
+    double off = 0.0, size = 0.0;
+
+    for (size_t i = 0; i < p->elems[tensor]; i++) {
+        double got = get(p, tensor, i), want = p->value[tensor][i];
+        if ((int64_t)i % row >= real) {
+            assert_true(isnan(got));
+        } else if (want == -INFINITY) {
+            assert_true(got == want);
+        } else {
+            off += (got - want) * (got - want);
+            size += want * want;
+        }
+    }
+    return sqrt(off / (size + 1e-30));
+}
+
+static void run_backward(Problem *p, void *so, int nthreads)
+{
+    const int64_t imm[] = {p->c.q_pos, p->c.k_pos};
+
+    kernel_run(kernel_find(so, "attn_bwd"), p->bytes, imm, nthreads);
+    kernel_run(kernel_find(so, "attn_bwd_2"), p->bytes, imm, nthreads);
+}
+
+static void *problem_compile(Problem *p)
+{
+    Buf text = {0};
+    void *so;
+
+    p->spec.name = "attn_fwd";
+    attention_print_forward(&p->spec, DIALECT_CPU, &text);
+    p->spec.name = "attn_bwd";
+    attention_print_backward(&p->spec, DIALECT_CPU, &text);
+    so = load_text("attention_test", text.s);
+    buf_free(&text);
+    return so;
+}
+
+static void check_case(const Case *c)
+{
+    Problem p;
+    double limit = c->type == ATTN_F32 ? 2e-6 : 6e-3;
+    const int64_t imm[] = {c->q_pos, c->k_pos};
+    void *so;
+
+    problem_make(&p, c);
+    so = problem_compile(&p);
+    kernel_run(kernel_find(so, "attn_fwd"), p.bytes, imm, 3);
+    run_backward(&p, so, 3);
+    for_queries(&p, query_forward);
+    for_queries(&p, query_backward);
+    for (int tensor = O; tensor <= DV; tensor++) {
+        double off = tensor == D_O ? 0.0 : distance(&p, tensor);
+        if (off > limit)
+            print_error("%s: tensor %d is off by %g\n", c->label, tensor, off);
+        assert_true(off <= limit);
+    }
+    dlclose(so);
+    problem_free(&p);
+}
+
+/* ---- tests ---------------------------------------------------------------------------- */
+
+static const Case CASES[] = {
+    {"plain", ATTN_F32, 64, 64, 1, 2, 1, 16, false, 0, 0, 0},
+    {"causal", ATTN_F32, 150, 150, 2, 2, 2, 64, true, 0, 0, 0},
+    {"small head", ATTN_F32, 32, 32, 1, 4, 2, 8, true, 0, 0, 0},
+    {"odd sizes", ATTN_F32, 37, 91, 1, 3, 3, 20, false, 0, 0, 0},
+    {"one query", ATTN_F32, 1, 1, 1, 1, 1, 4, true, 0, 0, 0},
+    {"many queries", ATTN_F32, 9, 9, 1, 1, 80, 16, true, 0, 0, 0},
+    {"window", ATTN_F32, 200, 200, 1, 1, 2, 32, true, 50, 0, 0},
+    {"window only", ATTN_F32, 70, 200, 1, 1, 1, 32, false, 20, 100, 0},
+    {"later queries", ATTN_F32, 64, 130, 1, 2, 1, 32, true, 0, 66, 0},
+    {"unseen keys", ATTN_F32, 40, 40, 1, 1, 2, 16, true, 0, 10, 30},
+    {"wide head", ATTN_F32, 70, 70, 1, 1, 1, 128, true, 0, 0, 0},
+    {"wider head", ATTN_F32, 33, 33, 1, 2, 1, 192, true, 0, 0, 0},
+    {"bf16", ATTN_BF16, 100, 100, 2, 2, 3, 64, true, 0, 0, 0},
+    {"bf16 small", ATTN_BF16, 32, 32, 1, 4, 2, 8, true, 0, 0, 0},
+};
+
+static void test_cases(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(CASES); i++)
+        check_case(&CASES[i]);
+}
+
+/* The sum of o * do, whose gradient the backward is. */
+static double objective(Problem *p)
+{
+    double sum = 0.0;
+
+    for_queries(p, query_forward);
+    for (size_t i = 0; i < p->elems[O]; i++)
+        sum += p->value[O][i] * p->value[D_O][i];
+    return sum;
+}
+
+static void test_definition_against_differences(void **state)
+{
+    static const Case c = {"", ATTN_F32, 5, 6, 1, 2, 2, 3, true, 0, 1, 0};
+    const int inputs[] = {Q, K, V}, grads[] = {DQ, DK, DV};
+    const double step = 1e-5;
+    Problem p;
+
+    (void)state;
+    problem_make(&p, &c);
+    objective(&p);
+    for_queries(&p, query_backward);
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; i < p.elems[inputs[k]]; i++) {
+            double *x = &p.value[inputs[k]][i], was = *x, up, down;
+            *x = was + step;
+            up = objective(&p);
+            *x = was - step;
+            down = objective(&p);
+            *x = was;
+            if ((int64_t)i % (c.d + 3) < c.d)
+                assert_true(fabs((up - down) / (2 * step) -
+                                 p.value[grads[k]][i]) < 1e-8);
+        }
+    problem_free(&p);
+}
+
+/* Bitwise the same whatever the number of threads. */
+static void test_thread_count(void **state)
+{
+    static const Case c = {"", ATTN_F32, 300, 300, 1, 2, 2, 32, true, 0, 0, 0};
+    const int64_t imm[] = {0, 0};
+    Problem p;
+    void *so;
+    void *first[TENSORS];
+
+    (void)state;
+    problem_make(&p, &c);
+    so = problem_compile(&p);
+    for (int n = 1; n <= 8; n++) {
+        kernel_run(kernel_find(so, "attn_fwd"), p.bytes, imm, n);
+        run_backward(&p, so, n);
+        for (int tensor = O; tensor <= DV; tensor++) {
+            size_t size = p.elems[tensor] * sizeof(float);
+            if (n == 1)
+                first[tensor] = memcpy(malloc(size), p.bytes[tensor], size);
+            assert_memory_equal(first[tensor], p.bytes[tensor], size);
+        }
+    }
+    for (int tensor = O; tensor <= DV; tensor++)
+        free(first[tensor]);
+    dlclose(so);
+    problem_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_definition_against_differences),
+        cmocka_unit_test(test_thread_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
