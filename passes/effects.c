@@ -1,0 +1,200 @@
+/* effects.c - which state and which registers a function needs.
+ *
+ *     %w = read {tensor=@q}            @q.param read
+ *     dots_accum %x, %y {tensors=…}    @q.grad read and written
+ *     call {callee=@layer.bwd}         whatever @layer.bwd does
+ *
+ * Whether a function runs inside a scan over layers comes from its callers, so
+ * that is found first, callers before callees; what it does comes from its
+ * callees, so that is found second, depth first.  Functions cannot recur.
+ */
+#include "passes/effects.h"
+
+#include <stdlib.h>
+
+typedef Vec(StateUse) UseVec;
+
+typedef struct {
+    const Module *m;
+    Arena *arena;
+    Effects *out;
+} Walk;
+
+Field effect_field(Field f)
+{
+    return f == FIELD_GSUM ? FIELD_GRAD : f;
+}
+
+const StateUse *effects_find(StateUses uses, TensorId t, Field field)
+{
+    for (uint32_t i = 0; i < uses.n; i++)
+        if (uses.v[i].tensor.i == t.i &&
+            uses.v[i].field == effect_field(field))
+            return &uses.v[i];
+    return NULL;
+}
+
+/* ---- lists of uses ------------------------------------------------------- */
+
+static void use_add(UseVec *list, StateUse use)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        StateUse *old = &list->v[i];
+        if (old->tensor.i != use.tensor.i || old->field != use.field)
+            continue;
+        old->reads |= use.reads;
+        old->writes |= use.writes;
+        return;
+    }
+    vec_push(list, use);
+}
+
+static int use_compare(const void *left, const void *right)
+{
+    const StateUse *a = left, *b = right;
+
+    if (a->tensor.i != b->tensor.i)
+        return a->tensor.i < b->tensor.i ? -1 : 1;
+    return (a->field > b->field) - (a->field < b->field);
+}
+
+static StateUses uses_seal(Walk *w, UseVec *list)
+{
+    StateUse *v = arena_array(w->arena, StateUse, list->n);
+    StateUses sealed = {v, list->n};
+
+    if (list->n) {
+        memcpy(v, list->v, sizeof *v * list->n);
+        qsort(v, list->n, sizeof *v, use_compare);
+    }
+    vec_free(list);
+    return sealed;
+}
+
+/* ---- one node -------------------------------------------------------------- */
+
+static void tensor_use(Walk *w, const Node *n, bool layer, TensorId t,
+                       Field field, UseVec *list)
+{
+    bool reads = n->op == OP_READ || n->op == OP_ACCUM ||
+                 n->op == OP_DOTS_ACCUM;
+
+    use_add(list, (StateUse){t, effect_field(field),
+                             layer && w->m->tensors.v[t.i].per_layer, reads,
+                             n->op != OP_READ});
+}
+
+static StateUses node_uses(Walk *w, const Node *n, bool layer)
+{
+    const Attr *one = attr_find(w->m, n->attrs, AK_TENSOR);
+    const Attr *many = attr_find(w->m, n->attrs, AK_TENSORS);
+    UseVec list = {0};
+
+    if (one)
+        tensor_use(w, n, layer, one->as.tensor,
+                   (Field)attr_int(w->m, n->attrs, AK_FIELD, 0), &list);
+    for (uint32_t i = 0; many && i < many->as.list.n; i++) {
+        int64_t id = w->m->list.v[many->as.list.first + i];
+        tensor_use(w, n, layer, (TensorId){(uint32_t)id}, FIELD_GRAD, &list);
+    }
+    return uses_seal(w, &list);
+}
+
+static bool node_needs_microbatch(const Module *m, const Node *n)
+{
+    return n->op == OP_BATCH &&
+           attr_int(m, n->attrs, AK_MICROBATCH, -1) < 0;
+}
+
+/* ---- functions -------------------------------------------------------------- */
+
+static FuncId node_callee(const Module *m, const Node *n)
+{
+    if (n->op != OP_CALL && n->op != OP_ROW)
+        return (FuncId){0};
+    return attr_func(m, n->attrs, AK_CALLEE);
+}
+
+/* Marks `f` and all it calls as running inside a scan over layers. */
+static void mark_layer(Walk *w, FuncId f)
+{
+    const Func *func = &w->m->funcs.v[f.i];
+
+    if (w->out->func[f.i].layer)
+        return;
+    w->out->func[f.i].layer = true;
+    for (uint32_t i = 0; i < func->body.n; i++) {
+        FuncId callee = node_callee(w->m, &w->m->nodes.v[func->body.v[i].i]);
+        if (callee.i)
+            mark_layer(w, callee);
+    }
+}
+
+static void mark_layers(Walk *w)
+{
+    for (uint32_t i = 1; i < w->m->nodes.n; i++) {
+        const Node *n = &w->m->nodes.v[i];
+        if (n->op == OP_CALL && call_scan(w->m, n).over == 'l')
+            mark_layer(w, call_scan(w->m, n).callee);
+    }
+}
+
+static void func_effects(Walk *w, FuncId f);
+
+static void node_effects(Walk *w, FuncId f, NodeId id)
+{
+    const Node *n = &w->m->nodes.v[id.i];
+    FuncEffects *own = &w->out->func[f.i];
+    FuncId callee = node_callee(w->m, n);
+
+    own->comm |= (op_info[n->op].flags & OPF_COMM) != 0;
+    own->microbatch |= node_needs_microbatch(w->m, n);
+    if (!callee.i) {
+        w->out->node[id.i] = node_uses(w, n, own->layer);
+        return;
+    }
+    func_effects(w, callee);
+    const FuncEffects *inner = &w->out->func[callee.i];
+    w->out->node[id.i] = inner->uses;
+    own->comm |= inner->comm;
+    if (n->op != OP_CALL || call_scan(w->m, n).over != 'm')
+        own->microbatch |= inner->microbatch;
+}
+
+/* A use below a scan over layers is, seen from outside, one of all layers. */
+static void merge_uses(Walk *w, FuncId f, NodeId id, UseVec *list)
+{
+    StateUses uses = w->out->node[id.i];
+
+    for (uint32_t i = 0; i < uses.n; i++) {
+        StateUse use = uses.v[i];
+        use.layered &= w->out->func[f.i].layer;
+        use_add(list, use);
+    }
+}
+
+static void func_effects(Walk *w, FuncId f)
+{
+    const Func *func = &w->m->funcs.v[f.i];
+    UseVec list = {0};
+
+    if (w->out->func[f.i].known)
+        return;
+    w->out->func[f.i].known = true;
+    for (uint32_t i = 0; i < func->body.n; i++) {
+        node_effects(w, f, func->body.v[i]);
+        merge_uses(w, f, func->body.v[i], &list);
+    }
+    w->out->func[f.i].uses = uses_seal(w, &list);
+}
+
+void effects_compute(Arena *a, const Module *m, Effects *out)
+{
+    Walk w = {m, a, out};
+
+    out->func = arena_array(a, FuncEffects, m->funcs.n);
+    out->node = arena_array(a, StateUses, m->nodes.n);
+    mark_layers(&w);
+    for (uint32_t f = 1; f < m->funcs.n; f++)
+        func_effects(&w, (FuncId){f});
+}

@@ -1,0 +1,49 @@
+/* effects.h - which state and which registers a function needs.
+ *
+ * Functions reach tensors by name, so what a `call` touches is not among its
+ * operands.  The passes after `pipeline` ask here: memplan before it lets a
+ * value share a tensor's memory, streams before it reorders, emit to know
+ * which registers a segment takes.
+ */
+#ifndef MEGAC_EFFECTS_H
+#define MEGAC_EFFECTS_H
+
+#include "ir/ir.h"
+
+/* One field of one tensor.  `layered`: of one layer, chosen by the layer
+ * register; otherwise of all layers held, or of a tensor without layers. */
+typedef struct {
+    TensorId tensor;
+    Field field; /* as effect_field returns it */
+    bool layered, reads, writes;
+} StateUse;
+
+/* Sorted by tensor, then field. */
+typedef struct {
+    const StateUse *v;
+    uint32_t n;
+} StateUses;
+
+typedef struct {
+    StateUses uses;
+    bool layer;      /* runs inside a scan over layers */
+    bool microbatch; /* needs the microbatch register */
+    bool comm;       /* talks to other ranks */
+    bool known;      /* private to effects.c */
+} FuncEffects;
+
+typedef struct {
+    FuncEffects *func; /* by FuncId */
+    StateUses *node;   /* by NodeId; a call does what its callee does */
+} Effects;
+
+void effects_compute(Arena *a, const Module *m, Effects *out);
+
+/* The field whose memory a field lives in: the complete gradient shares the
+ * accumulated one's. */
+Field effect_field(Field f);
+
+/* How a list uses a field; NULL if it does not. */
+const StateUse *effects_find(StateUses uses, TensorId t, Field field);
+
+#endif

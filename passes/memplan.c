@@ -1,0 +1,211 @@
+/* memplan.c - an address for every byte before anything runs.
+ *
+ * A function is planned after those it calls, because their frames are
+ * temporaries of its own:
+ *
+ *     time    %x = …            |%x        |
+ *             %y = call @f %x   |%x %y @f  |   @f's frame lives for one node
+ *             … %y              |   %y     |
+ *
+ * Values that memplan_share.c gave no other home become rectangles of time
+ * (positions in the body) and bytes, and packing.c places them.  The step
+ * function's frame starts where the state of its stage ends.
+ */
+#include "passes/memplan_priv.h"
+
+#include "passes/packing.h"
+
+/* Steps of exact search per frame; best fit is at the bound nearly always. */
+enum { SEARCH_STEPS = 200000 };
+
+int64_t memplan_value_bytes(const Module *m, ValueId v)
+{
+    const Value *value = &m->values.v[v.i];
+
+    return layout_local_elems(m, type_of(m, value->type),
+                              layout_of(m, value->layout)) *
+           dtype_bytes(type_of(m, value->type)->dtype);
+}
+
+bool memplan_same_place(MemPlace a, MemPlace b)
+{
+    return a.base == b.base && a.field == b.field && a.index == b.index &&
+           a.offset == b.offset;
+}
+
+/* ---- buffers of one frame ---------------------------------------------------- */
+
+typedef struct {
+    bool scratch;
+    uint32_t owner; /* the node whose scratch it is, or the root value */
+} Owner;
+
+typedef struct {
+    Planner *p;
+    Vec(PackBuffer) bufs;
+    Vec(Owner) owners;
+} Frame;
+
+static void frame_add(Frame *fr, Owner owner, int64_t bytes, int32_t first,
+                      int32_t last)
+{
+    PackBuffer buf = {first, (int64_t)last + 1, bytes, MEM_ALIGN, 0};
+
+    vec_push(&fr->bufs, buf);
+    vec_push(&fr->owners, owner);
+}
+
+static int64_t node_scratch(const Planner *p, NodeId id)
+{
+    const Node *n = &p->m->nodes.v[id.i];
+
+    if (n->op == OP_CALL)
+        return p->out->frame[call_scan(p->m, n).callee.i].bytes;
+    return p->rules->scratch(p->m, id);
+}
+
+static void frame_collect(Frame *fr, const Func *func)
+{
+    Planner *p = fr->p;
+
+    for (uint32_t pos = 0; pos < func->body.n; pos++) {
+        NodeId id = func->body.v[pos];
+        const Node *n = &p->m->nodes.v[id.i];
+        int64_t scratch = node_scratch(p, id);
+        if (scratch)
+            frame_add(fr, (Owner){true, id.i}, scratch, (int32_t)pos,
+                      (int32_t)pos);
+        for (uint32_t i = 0; i < n->nres; i++) {
+            ValueId v = node_res(n, i);
+            if (value_root(p, v) == v.i &&
+                p->out->place[v.i].base == MEM_NONE)
+                frame_add(fr, (Owner){false, v.i}, memplan_value_bytes(p->m, v),
+                          p->first[v.i], p->last[v.i]);
+        }
+    }
+}
+
+static void frame_apply(Frame *fr)
+{
+    MemPlan *out = fr->p->out;
+
+    for (uint32_t i = 0; i < fr->bufs.n; i++) {
+        int64_t offset = fr->bufs.v[i].offset;
+        if (fr->owners.v[i].scratch)
+            out->scratch[fr->owners.v[i].owner] = offset;
+        else
+            out->place[fr->owners.v[i].owner] =
+                (MemPlace){MEM_FRAME, 0, 0, offset};
+    }
+}
+
+/* Values that share a root take its place. */
+static void frame_spread(Planner *p, const Func *func)
+{
+    for (uint32_t pos = 0; pos < func->body.n; pos++) {
+        const Node *n = &p->m->nodes.v[func->body.v[pos].i];
+        for (uint32_t i = 0; i < n->nres; i++) {
+            ValueId v = node_res(n, i);
+            p->out->place[v.i] = *place_of(p, v);
+        }
+    }
+}
+
+static void frame_pack(Planner *p, FuncId f)
+{
+    const Func *func = &p->m->funcs.v[f.i];
+    PackOptions options = {.nodes = SEARCH_STEPS};
+    Frame fr = {.p = p};
+    PackResult packed;
+
+    share_plan(p, f);
+    frame_collect(&fr, func);
+    pack_solve(p->arena, fr.bufs.v, fr.bufs.n, &options, &packed);
+    frame_apply(&fr);
+    frame_spread(p, func);
+    p->out->frame[f.i] = (MemFrame){
+        (packed.height + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN,
+        packed.lower_bound, packed.exact};
+    vec_free(&fr.bufs);
+    vec_free(&fr.owners);
+}
+
+static void func_plan(Planner *p, FuncId f)
+{
+    const Func *func = &p->m->funcs.v[f.i];
+
+    if (p->planned[f.i] || func->kind == FUNC_ROW)
+        return;
+    p->planned[f.i] = true;
+    for (uint32_t i = 0; i < func->body.n; i++) {
+        const Node *n = &p->m->nodes.v[func->body.v[i].i];
+        if (n->op == OP_CALL)
+            func_plan(p, call_scan(p->m, n).callee);
+    }
+    frame_pack(p, f);
+}
+
+/* ---- carried results ---------------------------------------------------------- */
+
+static void carry_note(Planner *p, const Node *n)
+{
+    FuncId callee = call_scan(p->m, n).callee;
+    int32_t **carry = &p->carry[callee.i];
+
+    if (!*carry) {
+        *carry = arena_array(p->arena, int32_t, n->nres);
+        for (uint32_t r = 0; r < n->nres; r++)
+            (*carry)[r] = -1;
+    }
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (call_arg_mode(p->m, n, i) == MODE_CARRY)
+            (*carry)[memplan_carry_result(p->m, n, i)] = (int32_t)i;
+}
+
+static void carries_find(Planner *p)
+{
+    p->carry = arena_array(p->arena, int32_t *, p->m->funcs.n);
+    for (uint32_t f = 1; f < p->m->funcs.n; f++) {
+        const Func *func = &p->m->funcs.v[f];
+        for (uint32_t i = 0; i < func->body.n; i++) {
+            const Node *n = &p->m->nodes.v[func->body.v[i].i];
+            if (n->op == OP_CALL)
+                carry_note(p, n);
+        }
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------------ */
+
+static Planner planner_new(Arena *a, const Module *m, const MemRules *rules)
+{
+    MemPlan *out = arena_new_of(a, MemPlan);
+    Planner p = {.m = m, .arena = a, .rules = rules, .out = out,
+                 .fx = &out->effects};
+
+    out->npp = m->entry.n;
+    out->ntensors = m->tensors.n;
+    out->place = arena_array(a, MemPlace, m->values.n);
+    out->scratch = arena_array(a, int64_t, m->nodes.n);
+    out->frame = arena_array(a, MemFrame, m->funcs.n);
+    out->report = arena_array(a, MemReport, m->entry.n);
+    p.parent = arena_array(a, uint32_t, m->values.n);
+    p.first = arena_array(a, int32_t, m->values.n);
+    p.last = arena_array(a, int32_t, m->values.n);
+    p.planned = arena_array(a, bool, m->funcs.n);
+    effects_compute(a, m, &out->effects);
+    return p;
+}
+
+MemPlan *memplan_make(Arena *a, const Module *m, const MemRules *rules)
+{
+    Planner p = planner_new(a, m, rules);
+
+    carries_find(&p);
+    state_plan(&p);
+    for (uint32_t pp = 0; pp < m->entry.n; pp++) {
+        func_plan(&p, m->entry.v[pp]);
+        report_make(&p, pp);
+    }
+    return p.out;
+}

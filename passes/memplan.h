@@ -1,0 +1,104 @@
+/* memplan.h - an address for every byte before anything runs.
+ *
+ * The arena of a rank holds the state at its bottom and one frame above it:
+ *
+ *     0            address of @q.param        frame of the step function
+ *     | params | grads | master, m, v | acc |  values … | callee's frame | …
+ *
+ * Every function has a frame, packed once from the lifetimes of its values;
+ * a call's frame is one more temporary of its caller.  Parameters and results
+ * belong to the caller and come as addresses, so one compiled layer serves
+ * every layer and microbatch.  What a place says is all there is to know:
+ * whoever needs a value somewhere else than at its place copies it.
+ */
+#ifndef MEGAC_MEMPLAN_H
+#define MEGAC_MEMPLAN_H
+
+#include "ir/ir.h"
+#include "passes/effects.h"
+
+enum { MEM_ALIGN = 64 };
+
+typedef enum {
+    MEM_NONE,
+    MEM_FRAME,  /* in the frame of its function */
+    MEM_PARAM,  /* where the caller put parameter `index` */
+    MEM_RESULT, /* where the caller wants result `index` */
+    MEM_STATE   /* in tensor `index`, field `field` */
+} MemBase;
+
+typedef struct {
+    MemBase base;
+    Field field;
+    uint32_t index;
+    int64_t offset; /* bytes; MEM_FRAME only */
+} MemPlace;
+
+/* Layer slot j lies at address + j * layer_stride.  A tensor without layers
+ * has one slot; a tensor that the stage does not hold has none. */
+typedef struct {
+    int64_t address, layer_stride, bytes; /* bytes of one slot */
+    uint32_t slots;
+} MemState;
+
+typedef struct {
+    int64_t bytes, lower_bound;
+    bool exact; /* no smaller frame exists */
+} MemFrame;
+
+/* The arena of one pipeline stage, by class; they add up to `total`. */
+typedef struct {
+    int64_t params, grads, optimizer, activations, workspace, comm, total;
+    int64_t lower_bound; /* state and the most bytes alive at one time */
+    uint32_t in_flight;  /* most microbatches between forward and backward */
+} MemReport;
+
+typedef struct {
+    MemPlace *place;   /* by ValueId */
+    int64_t *scratch;  /* by NodeId: its workspace or callee's frame, an offset
+                          in the frame of its function */
+    MemFrame *frame;   /* by FuncId */
+    MemState *state;   /* see memplan_state */
+    MemReport *report; /* by pp coordinate */
+    Effects effects;
+    uint32_t npp, ntensors;
+} MemPlan;
+
+/* What memplan must know of kernels it does not make. */
+typedef struct {
+    /* Bytes of workspace of a node, 0 for most. */
+    int64_t (*scratch)(const Module *m, NodeId n);
+    /* Whether result `res` of a row program may overwrite operand `arg`. */
+    bool (*in_place)(const Module *m, const Node *n, uint32_t arg,
+                     uint32_t res);
+} MemRules;
+
+/* ---- memplan.c ------------------------------------------------------------ */
+
+/* Plans a pipelined, fused module (entry i is pp coordinate i).  The result
+ * lives in `a`. */
+MemPlan *memplan_make(Arena *a, const Module *m, const MemRules *rules);
+
+/* Bytes of a value on one rank. */
+int64_t memplan_value_bytes(const Module *m, ValueId v);
+bool memplan_same_place(MemPlace a, MemPlace b);
+
+/* Result number that carry argument `arg` of a call continues in, or -1. */
+int memplan_carry_result(const Module *m, const Node *call, uint32_t arg);
+
+/* ---- memplan_state.c ------------------------------------------------------- */
+
+const MemState *memplan_state(const MemPlan *p, uint32_t pp, TensorId t,
+                              Field f);
+/* Layers that pp coordinate `pp` holds, and which slot has one of them. */
+uint32_t memplan_layers(const Module *m, uint32_t pp);
+uint32_t memplan_slot(const Module *m, uint32_t pp, uint32_t layer);
+
+/* ---- memplan_report.c -------------------------------------------------------- */
+
+/* Whether each stage fits into `capacity` bytes; reports those that do not at
+ * `where`, with their largest terms (MC0501). */
+bool memplan_fits(const Module *m, const MemPlan *p, int64_t capacity,
+                  Loc where);
+
+#endif

@@ -1,0 +1,303 @@
+/* memplan_share.c - which values need no memory of their own.
+ *
+ *     %w = read {tensor=@q}          the tensor itself, if unchanged until the
+ *                                    last use of %w
+ *     return %y                      the caller's memory, from the start
+ *     write %p {tensor=@q}           %p is made in the tensor, if nobody
+ *                                    wants the old contents any more
+ *     %y = all_reduce %x             %x's memory, if %x ends here
+ *
+ * Each is an optimisation of a copy: a value that fails the test gets a buffer
+ * and emit copies.  The delicate case is a carried result: it has the memory
+ * of the parameter it replaces in the next iteration, so it may only be made
+ * there when that parameter has been used for the last time.
+ */
+#include "passes/memplan_priv.h"
+
+typedef struct {
+    Planner *p;
+    FuncId f;
+    const Func *func;
+} Share;
+
+uint32_t value_root(Planner *p, ValueId v)
+{
+    uint32_t i = v.i;
+
+    while (p->parent[i] != i)
+        i = p->parent[i] = p->parent[p->parent[i]];
+    return i;
+}
+
+static const Node *node_at(const Share *s, uint32_t pos)
+{
+    return &s->p->m->nodes.v[s->func->body.v[pos].i];
+}
+
+/* Position of the node that defines a value; -1 for a parameter. */
+static int32_t value_def(const Share *s, ValueId v)
+{
+    return s->p->first[v.i];
+}
+
+/* ---- lifetimes ------------------------------------------------------------- */
+
+static void value_begin(Planner *p, ValueId v, int32_t pos)
+{
+    p->parent[v.i] = v.i;
+    p->first[v.i] = p->last[v.i] = pos;
+    p->out->place[v.i] = (MemPlace){0};
+}
+
+static void lifetimes(Share *s)
+{
+    Planner *p = s->p;
+    const Func *func = s->func;
+
+    for (uint32_t i = 0; i < func->params.n; i++) {
+        value_begin(p, func->params.v[i], -1);
+        p->out->place[func->params.v[i].i] = (MemPlace){MEM_PARAM, 0, i, 0};
+    }
+    for (uint32_t pos = 0; pos < func->body.n; pos++) {
+        const Node *n = node_at(s, pos);
+        for (uint32_t i = 0; i < n->nargs; i++)
+            p->last[node_arg(p->m, n, i).i] = (int32_t)pos;
+        for (uint32_t i = 0; i < n->nres; i++)
+            value_begin(p, node_res(n, i), (int32_t)pos);
+    }
+    /* A returned parameter is copied on entry, anything else at the end. */
+    for (uint32_t i = 0; i < func->results.n; i++)
+        if (value_def(s, func->results.v[i]) >= 0)
+            p->last[func->results.v[i].i] = (int32_t)func->body.n;
+}
+
+/* ---- who may overwrite whom -------------------------------------------------- */
+
+int memplan_carry_result(const Module *m, const Node *call, uint32_t arg)
+{
+    uint32_t nth = 0;
+
+    for (uint32_t i = 0; i < arg; i++)
+        nth += call_arg_mode(m, call, i) == MODE_CARRY;
+    for (uint32_t r = 0; r < call->nres; r++)
+        if (call_res_mode(m, call, r) == MODE_CARRY && nth-- == 0)
+            return (int)r;
+    return -1;
+}
+
+static uint32_t times_used(const Module *m, const Node *n, ValueId v)
+{
+    uint32_t times = 0;
+
+    for (uint32_t i = 0; i < n->nargs; i++)
+        times += node_arg(m, n, i).i == v.i;
+    return times;
+}
+
+bool node_may_share(const Planner *p, const Node *n, uint32_t arg,
+                    uint32_t res)
+{
+    ValueId v = node_arg(p->m, n, arg);
+
+    if (memplan_value_bytes(p->m, v) !=
+        memplan_value_bytes(p->m, node_res(n, res)))
+        return false;
+    if (n->op == OP_ALL_REDUCE || n->op == OP_ALL_REDUCE_MAX)
+        return true;
+    if (n->op == OP_CALL)
+        return call_arg_mode(p->m, n, arg) == MODE_CARRY &&
+               times_used(p->m, n, v) == 1 &&
+               memplan_carry_result(p->m, n, arg) == (int)res;
+    return n->op == OP_ROW && times_used(p->m, n, v) == 1 &&
+           p->rules->in_place(p->m, n, arg, res);
+}
+
+/* Whether the node at `pos` may write `made` over the value `old`. */
+static bool may_overwrite(const Share *s, int32_t pos, ValueId made,
+                          ValueId old)
+{
+    const Node *n = node_at(s, (uint32_t)pos);
+    bool may = true;
+
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (node_arg(s->p->m, n, i).i == old.i)
+            may &= node_may_share(s->p, n, i, made.i - n->res.i);
+    return may;
+}
+
+/* Whether `old` is used for the last time before `made` is made, or while it
+ * is made in a way that allows to overwrite it. */
+static bool is_over(const Share *s, ValueId old, ValueId made)
+{
+    int32_t def = value_def(s, made);
+    int32_t last = s->p->last[old.i];
+
+    return last < def || (last == def && may_overwrite(s, def, made, old));
+}
+
+/* ---- state ------------------------------------------------------------------- */
+
+static bool same_state(MemPlace place, TensorId t, Field f)
+{
+    return place.base == MEM_STATE && place.index == t.i &&
+           place.field == effect_field(f);
+}
+
+static const StateUse *state_use(const Share *s, uint32_t pos, TensorId t,
+                                 Field f)
+{
+    return effects_find(s->p->fx->node[s->func->body.v[pos].i], t, f);
+}
+
+static bool field_fits(const Share *s, ValueId v, TensorId t, Field f)
+{
+    const Tensor *tensor = &s->p->m->tensors.v[t.i];
+
+    return value_type(s->p->m, v)->dtype == tensor->field_dtype[f];
+}
+
+/* Nothing changes the field in (from, to), nor at `to` except by writing `v`
+ * itself back. */
+static bool state_rests(const Share *s, ValueId v, TensorId t, Field f,
+                        int32_t from, int32_t to)
+{
+    for (int32_t pos = from + 1; pos <= to && pos < (int32_t)s->func->body.n;
+         pos++) {
+        const StateUse *use = state_use(s, (uint32_t)pos, t, f);
+        const Node *n = node_at(s, (uint32_t)pos);
+        bool back = n->op == OP_WRITE && node_arg(s->p->m, n, 0).i == v.i;
+        if (use && use->writes && !back)
+            return false;
+    }
+    return true;
+}
+
+static void home_read(Share *s, const Node *n)
+{
+    TensorId t = attr_tensor(s->p->m, n->attrs, AK_TENSOR);
+    Field f = (Field)attr_int(s->p->m, n->attrs, AK_FIELD, 0);
+    ValueId v = node_res(n, 0);
+
+    if (state_rests(s, v, t, f, value_def(s, v), s->p->last[v.i]))
+        s->p->out->place[v.i] =
+            (MemPlace){MEM_STATE, effect_field(f), t.i, 0};
+}
+
+/* Every value read from the field before is over when `v` is made. */
+static bool readers_over(const Share *s, ValueId v, TensorId t, Field f)
+{
+    for (int32_t pos = 0; pos < value_def(s, v); pos++) {
+        const Node *n = node_at(s, (uint32_t)pos);
+        for (uint32_t i = 0; i < n->nres; i++) {
+            ValueId old = node_res(n, i);
+            if (same_state(s->p->out->place[old.i], t, f) &&
+                !is_over(s, old, v))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Between its making and its writing nobody else uses the field. */
+static bool state_unused(const Share *s, TensorId t, Field f, int32_t from,
+                         int32_t to)
+{
+    for (int32_t pos = from; pos < to; pos++)
+        if (state_use(s, (uint32_t)pos, t, f))
+            return false;
+    return true;
+}
+
+static void home_written(Share *s, const Node *n, int32_t pos)
+{
+    TensorId t = attr_tensor(s->p->m, n->attrs, AK_TENSOR);
+    Field f = (Field)attr_int(s->p->m, n->attrs, AK_FIELD, 0);
+    ValueId v = node_arg(s->p->m, n, 0);
+    MemPlace *place = &s->p->out->place[v.i];
+
+    if (place->base != MEM_NONE || !field_fits(s, v, t, f) ||
+        !state_unused(s, t, f, value_def(s, v), pos) ||
+        !readers_over(s, v, t, f) ||
+        !state_rests(s, v, t, f, pos, s->p->last[v.i]))
+        return;
+    *place = (MemPlace){MEM_STATE, effect_field(f), t.i, 0};
+}
+
+/* ---- results ------------------------------------------------------------------ */
+
+/* The parameter that result `r` replaces in some caller's scan, or none. */
+static int32_t carried_param(const Share *s, uint32_t r)
+{
+    int32_t *carry = s->p->carry[s->f.i];
+
+    return carry ? carry[r] : -1;
+}
+
+static void home_result(Share *s, uint32_t r)
+{
+    ValueId v = s->func->results.v[r];
+    int32_t param = carried_param(s, r);
+
+    if (s->p->out->place[v.i].base != MEM_NONE)
+        return;
+    if (param < 0 || is_over(s, s->func->params.v[param], v))
+        s->p->out->place[v.i] = (MemPlace){MEM_RESULT, 0, r, 0};
+}
+
+/* ---- sharing a buffer ----------------------------------------------------------- */
+
+/* Whether memory that `place` stands for is free from position `from` on. */
+static bool place_free_from(const Share *s, MemPlace place, int32_t from)
+{
+    int32_t param;
+
+    if (place.base == MEM_NONE)
+        return true;
+    if (place.base != MEM_RESULT)
+        return false;
+    param = carried_param(s, place.index);
+    return param < 0 || s->p->last[s->func->params.v[param].i] < from;
+}
+
+static bool share_try(Share *s, const Node *n, uint32_t arg, uint32_t res,
+                      int32_t pos)
+{
+    Planner *p = s->p;
+    uint32_t old = value_root(p, node_arg(p->m, n, arg));
+    uint32_t made = value_root(p, node_res(n, res));
+
+    if (old == made || p->out->place[old].base != MEM_NONE ||
+        p->last[old] != pos || p->last[made] == pos ||
+        !node_may_share(p, n, arg, res) ||
+        !place_free_from(s, p->out->place[made], p->first[old]))
+        return false;
+    p->out->place[old] = p->out->place[made];
+    p->parent[made] = old;
+    p->last[old] = p->last[made];
+    return true;
+}
+
+static void share_node(Share *s, const Node *n, int32_t pos)
+{
+    for (uint32_t res = 0; res < n->nres; res++)
+        for (uint32_t arg = 0; arg < n->nargs; arg++)
+            if (share_try(s, n, arg, res, pos))
+                break;
+}
+
+void share_plan(Planner *p, FuncId f)
+{
+    Share s = {p, f, &p->m->funcs.v[f.i]};
+
+    lifetimes(&s);
+    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
+        if (node_at(&s, pos)->op == OP_READ)
+            home_read(&s, node_at(&s, pos));
+    for (uint32_t r = 0; r < s.func->results.n; r++)
+        home_result(&s, r);
+    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
+        if (node_at(&s, pos)->op == OP_WRITE)
+            home_written(&s, node_at(&s, pos), (int32_t)pos);
+    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
+        share_node(&s, node_at(&s, pos), (int32_t)pos);
+}
