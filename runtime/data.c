@@ -36,12 +36,13 @@ static Status check_config(const DataConfig *c)
         return status_make(STATUS_INPUT,
                            "seq_length %" PRId64 ", vocab_size %" PRId64
                            ": out of range", c->seq_length, c->vocab_size);
-    if (c->kind != DATA_SYNTHETIC &&
+    if (c->kind != DATA_KIND_SYNTHETIC &&
         (c->sources_n < 1 || c->sources_n > INT16_MAX))
         return status_make(STATUS_INPUT, "data: %u sources", c->sources_n);
     for (uint32_t i = 0; i < c->sources_n && c->sources_n > 1; i++)
         if (!(c->sources[i].weight > 0))
-            return status_make(STATUS_INPUT, "%s: the weight %g is not positive",
+            return status_make(STATUS_INPUT,
+                               "%s: the weight %g is not positive",
                                c->sources[i].path, c->sources[i].weight);
     return STATUS_NONE;
 }
@@ -53,7 +54,7 @@ static Status open_stream(const DataConfig *c, const char *path,
                           .samples = samples,
                           .seed = (uint32_t)c->seed};
 
-    if (c->kind == DATA_TEXT) {
+    if (c->kind == DATA_KIND_TEXT) {
         STATUS_TRY(data_index_open_text(path, c->split, c->part, &s->index));
         spec.end = 1;
     } else {
@@ -114,7 +115,7 @@ static Status open_data(const DataConfig *c, Data *d)
     d->config = *c;
     d->config.sources = NULL;
     d->config.split = NULL;
-    if (c->kind == DATA_SYNTHETIC)
+    if (c->kind == DATA_KIND_SYNTHETIC)
         return STATUS_NONE;
     d->streams = calloc(c->sources_n, sizeof *d->streams);
     if (!d->streams)
@@ -205,7 +206,7 @@ Status data_sample(const Data *d, uint64_t index, int32_t *out_tokens)
         return status_make(STATUS_INPUT,
                            "data: sample %" PRIu64 " of %" PRIu64
                            " was asked for", index, d->config.samples);
-    if (d->config.kind == DATA_SYNTHETIC) {
+    if (d->config.kind == DATA_KIND_SYNTHETIC) {
         synthesise(&d->config, index, out_tokens);
         return STATUS_NONE;
     }

@@ -19,9 +19,9 @@
 /* ---- data.c: the samples of a run -------------------------------------- */
 
 typedef enum {
-    DATA_SYNTHETIC, /* a pure function of (seed, sample, position) */
-    DATA_TEXT,      /* one file whose bytes are the tokens */
-    DATA_INDEXED,   /* Megatron .bin/.idx pairs, blended by weight */
+    DATA_KIND_SYNTHETIC, /* a pure function of (seed, sample, position) */
+    DATA_KIND_TEXT,      /* one file whose bytes are the tokens */
+    DATA_KIND_INDEXED,   /* Megatron .bin/.idx pairs, blended by weight */
 } DataKind;
 
 typedef enum {

@@ -120,12 +120,14 @@ def sample(data, i):
 CASES = [
     (1, "1", 0, 1234, 16, 60),         # less than one epoch
     (1, "1", 0, 1234, 16, 400),        # several epochs, the last apart
+    (1, "1", 0, 3, 16, 444),           # three quarters of the last: apart
     (1, "1", 0, 7, 16, 790),           # several epochs, shuffled as one
     (1, "950,30,20", 0, 42, 8, 300),
     (1, "80,15,5", 1, 42, 8, 40),
     (1, "1", 0, 4294967295, 100, 64),  # samples over many documents
     (1, "1", 0, 0, 5000, 9),           # a sample longer than an epoch
     (2, "1", 0, 1234, 16, 500),
+    (2, "1", 0, 1234, 16, 1447),       # the surplus asks for another epoch
     (3, "90,10", 0, 5, 32, 333),
     (3, "60,40", 1, 5, 32, 77),
     (11, "1", 0, 99, 16, 1000),

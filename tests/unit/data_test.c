@@ -144,7 +144,7 @@ static Buf get_file(const char *path)
 
 static DataConfig config_of(const GoldenOrder *g, const DataSource *sources)
 {
-    return (DataConfig){.kind = DATA_INDEXED, .sources = sources,
+    return (DataConfig){.kind = DATA_KIND_INDEXED, .sources = sources,
                         .sources_n = g->sources, .split = g->split,
                         .part = (DataPart)g->part, .seed = g->seed,
                         .seq_length = g->seq, .vocab_size = 50000,
@@ -257,7 +257,7 @@ static void test_samples_run_over_the_epoch(void **state)
         bytes[i] = (uint8_t)i;
     put_file(in_home("text"), bytes, sizeof bytes);
     DataSource source = {in_home("text"), 1};
-    DataConfig c = {.kind = DATA_TEXT, .sources = &source, .sources_n = 1,
+    DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source, .sources_n = 1,
                     .seed = 7, .seq_length = 10, .vocab_size = 256,
                     .samples = 12};
     ok(data_open(&c, &d));
@@ -284,7 +284,7 @@ static void test_text_is_split_by_bytes(void **state)
         bytes[i] = i < 900 ? 'a' : 'b';
     put_file(in_home("halves"), bytes, sizeof bytes);
     DataSource source = {in_home("halves"), 1};
-    DataConfig c = {.kind = DATA_TEXT, .sources = &source, .sources_n = 1,
+    DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source, .sources_n = 1,
                     .split = "9, 1", .part = DATA_VALID, .seq_length = 4,
                     .vocab_size = 256, .samples = 24};
     ok(data_open(&c, &d));
@@ -299,7 +299,7 @@ static void test_text_is_split_by_bytes(void **state)
 /* A function of seed, sample and position, spread over the vocabulary. */
 static void test_synthetic_tokens(void **state)
 {
-    DataConfig c = {.kind = DATA_SYNTHETIC, .seed = 1, .seq_length = 999,
+    DataConfig c = {.kind = DATA_KIND_SYNTHETIC, .seed = 1, .seq_length = 999,
                     .vocab_size = 10, .samples = 1000000};
     int32_t a[1000], b[1000];
     int counts[10] = {0};
@@ -422,8 +422,8 @@ static void test_missing_files(void **state)
 static void test_token_outside_of_vocabulary(void **state)
 {
     DataSource source = {prefixes[0], 1};
-    DataConfig c = {.kind = DATA_INDEXED, .sources = &source, .sources_n = 1,
-                    .seq_length = 16, .vocab_size = 20000, .samples = 200};
+    DataConfig c = {.kind = DATA_KIND_INDEXED, .sources = &source,
+                    .sources_n = 1, .seq_length = 16, .vocab_size = 20000, .samples = 200};
     int32_t tokens[17];
     Status status = STATUS_NONE;
     char sample[64];
@@ -449,8 +449,8 @@ static void expect_open_fails(DataConfig c, const char *message)
 static void test_bad_configurations(void **state)
 {
     DataSource sources[2] = {{prefixes[0], 1}, {prefixes[1], 0}};
-    DataConfig c = {.kind = DATA_INDEXED, .sources = sources, .sources_n = 1,
-                    .seq_length = 16, .vocab_size = 50000, .samples = 20};
+    DataConfig c = {.kind = DATA_KIND_INDEXED, .sources = sources,
+                    .sources_n = 1, .seq_length = 16, .vocab_size = 50000, .samples = 20};
 
     (void)state;
     static const char *const splits[] = {"", "a", "1,,2", "1;2", "1,2,3,4",
@@ -470,7 +470,7 @@ static void test_bad_configurations(void **state)
     expect_open_fails(c, "training.seed");
     put_file(in_home("empty"), "", 0);
     DataSource empty = {in_home("empty"), 1};
-    expect_open_fails((DataConfig){.kind = DATA_TEXT, .sources = &empty,
+    expect_open_fails((DataConfig){.kind = DATA_KIND_TEXT, .sources = &empty,
                                    .sources_n = 1, .seq_length = 1,
                                    .vocab_size = 256, .samples = 1},
                       "there are no tokens");
