@@ -193,6 +193,7 @@ typedef struct {
 /* What has been done to a module so far; passes declare what they need. */
 typedef enum {
     PROP_INFERRED = 1 << 0, PROP_GRAD = 1 << 1, PROP_LAYOUT = 1 << 2,
+    PROP_OPTIMIZER = 1 << 9,
     PROP_RESHARDED = 1 << 3, PROP_STAGED = 1 << 4, PROP_PIPELINED = 1 << 5,
     PROP_FUSED = 1 << 6, PROP_STREAMS = 1 << 7, PROP_PLANNED = 1 << 8
 } Prop;
@@ -325,8 +326,10 @@ ValueId ir_const(Module *m, FuncId f, double value, Loc loc);
 /* The exact rational num/den, or its square root. */
 ValueId ir_ratio(Module *m, FuncId f, int64_t num, int64_t den, bool root,
                  Loc loc);
+/* x itself if it has that type already. */
 ValueId ir_cast(Module *m, FuncId f, ValueId x, DType dtype, Loc loc);
-/* Sums away every dimension whose letter is not in `keep`. */
+/* Sums away every dimension whose letter is not in `keep`; x itself if there is
+ * none and x is f32. */
 ValueId ir_sum(Module *m, FuncId f, ValueId x, const char *keep, Loc loc);
 ValueId ir_max(Module *m, FuncId f, ValueId x, const char *keep, Loc loc);
 /* Contracts by name; the result has the dimensions of `dims`, in that order. */

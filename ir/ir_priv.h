@@ -40,12 +40,38 @@ extern const char *const field_names[FIELD_COUNT];
 extern const char *const stream_names[STREAM_COUNT];
 extern const char *const init_names[INIT_ONES + 1];
 
+/* Modes of a scan are spelled as one character each: `.` whole, `>` carry, or
+ * the letter of the dimension. */
+static inline int mode_of_char(char c)
+{
+    return c == '.' ? MODE_WHOLE : c == '>' ? MODE_CARRY : c;
+}
+static inline char mode_char(int64_t mode)
+{
+    return mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>' : (char)mode;
+}
+
 /* Position of `word` in a table of n words, or -1. */
 int word_find(const char *const *table, int n, const char *word);
 /* Letters, digits, `_` and `.`, not starting with a dot. */
 bool name_is_plain(const char *s);
 
-/* ---- op_cells.c ------------------------------------------------------------ */
+/* ---- op_cells.c: every cell that ops.def names ------------------------------ */
+#define OP(NAME, text, nargs, nres, sig, linear, flags, verify, infer, flops,  \
+           ...)                                                                \
+    const char *verify_##verify(Module *m, const Node *n);                     \
+    const char *infer_##infer(Module *m, Op op, const ValueId *args,           \
+                              uint32_t nargs_, AttrsId attrs, TypeId *out);    \
+    double flops_##flops(const Module *m, const Node *n);
+#include "ir/ops.def"
+#undef OP
+
+/* A complaint, to be shown behind the node's text. */
+#define wrong(m, ...) arena_printf((m)->arena, __VA_ARGS__)
+
+/* The type of the contraction of x and y to the letters `dims`. */
+const char *infer_product(Module *m, const Type *x, const Type *y,
+                          const char *dims, DType dtype, TypeId *out);
 /* How many results the op has with these operands and attributes; -1 if they
  * do not say (a call without a callee). */
 int op_results(const Module *m, Op op, uint32_t nargs, AttrsId attrs);
@@ -56,12 +82,11 @@ const char *node_check(Module *m, const Node *n);
 const char *op_check(Module *m, Op op, const ValueId *args, uint32_t nargs,
                      AttrsId attrs, TypeId *out);
 
-/* ---- call_cells.c ---------------------------------------------------------- */
-const char *infer_call(Module *m, Op op, const ValueId *args, uint32_t nargs,
-                       AttrsId attrs, TypeId *out);
-const char *verify_call(Module *m, const Node *n);
-const char *infer_row(Module *m, Op op, const ValueId *args, uint32_t nargs,
-                      AttrsId attrs, TypeId *out);
-const char *verify_row(Module *m, const Node *n);
+/* ---- print_words.c ----------------------------------------------------------- */
+const char *type_text(Module *m, TypeId t);
+void axes_print(const Module *m, AxisSet set, Buf *out);
+void attrs_print(const Module *m, AttrsId attrs, Buf *out);
+void float_print(double f, Buf *out);  /* the shortest that reads back */
+void string_print(const char *s, Buf *out); /* quoted */
 
 #endif

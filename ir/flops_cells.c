@@ -1,0 +1,94 @@
+/* flops_cells.c - floating-point operations of one execution, on logical sizes.
+ *
+ * A multiply-add counts as two.  Pointwise maths counts one per element,
+ * whatever the function.
+ */
+#include "ir/ir_priv.h"
+
+double flops_zero(const Module *m, const Node *n)
+{
+    (void)m, (void)n;
+    return 0;
+}
+
+/* Elements of the larger of operand and result: a reduction reads its all. */
+double flops_elems(const Module *m, const Node *n)
+{
+    int64_t most = type_elems(value_type(m, n->res));
+
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        int64_t elems = type_elems(value_type(m, node_arg(m, n, i)));
+
+        most = MC_MAX(most, elems);
+    }
+    return (double)most;
+}
+
+/* Twice the product of the sizes of all letters of both. */
+static double product_flops(const Module *m, ValueId x, ValueId y)
+{
+    const Type *t = value_type(m, x), *u = value_type(m, y);
+    double flops = 2 * (double)type_elems(t);
+
+    for (int i = 0; i < u->ndim; i++)
+        if (type_dim(t, u->dim[i]) < 0)
+            flops *= (double)u->size[i];
+    return flops;
+}
+
+double flops_dot(const Module *m, const Node *n)
+{
+    return product_flops(m, node_arg(m, n, 0), node_arg(m, n, 1));
+}
+
+double flops_dots(const Module *m, const Node *n)
+{
+    uint32_t pairs = n->op == OP_DOTS_SUM ? n->nargs / 2u : n->nargs - 1u;
+    double flops = 0;
+
+    for (uint32_t i = 0; i < pairs; i++) {
+        uint32_t x = n->op == OP_DOTS ? 0 : i;
+        uint32_t y = n->op == OP_DOTS       ? i + 1
+                     : n->op == OP_DOTS_SUM ? pairs + i
+                                            : pairs;
+
+        flops += product_flops(m, node_arg(m, n, x), node_arg(m, n, y));
+    }
+    return flops;
+}
+
+/* Scores and their product with v: 4 s s d per head, half of it if causal.
+ * The backward recomputes the scores and has four products more: 2.5 times. */
+double flops_attention(const Module *m, const Node *n)
+{
+    bool grad = n->op == OP_ATTENTION_GRAD;
+    const Type *q = value_type(m, node_arg(m, n, grad ? 1 : 0));
+    double flops = 4 * (double)type_elems(q) * (double)type_size(q, 's');
+
+    if (attr_int(m, n->attrs, AK_CAUSAL, 0))
+        flops /= 2;
+    return grad ? 2.5 * flops : flops;
+}
+
+static double body_flops(const Module *m, const Node *n)
+{
+    const Func *f = &m->funcs.v[attr_func(m, n->attrs, AK_CALLEE).i];
+    double flops = 0;
+
+    for (uint32_t i = 0; i < f->body.n; i++) {
+        const Node *inner = &m->nodes.v[f->body.v[i].i];
+
+        flops += op_info[inner->op].flops(m, inner);
+    }
+    return flops;
+}
+
+double flops_call(const Module *m, const Node *n)
+{
+    return (double)attr_int(m, n->attrs, AK_COUNT, 1) * body_flops(m, n);
+}
+
+double flops_row(const Module *m, const Node *n)
+{
+    return body_flops(m, n);
+}
