@@ -65,12 +65,12 @@ bool eval_func(Arena *a, Module *m, FuncId f, const EvalOptions *options,
 /* ---- eval_result.c ----------------------------------------------------- */
 
 /* The value given to op `metric`; false if there was none. */
-bool eval_metric(const EvalResult *r, const char *what, EvalNum *out);
+bool eval_get_metric(const EvalResult *r, const char *what, EvalNum *out);
 
 /* A field after the step, assembled from all ranks, partial sums added, cut to
  * logical sizes.  False if no rank holds it or it was never written. */
-bool eval_tensor(const EvalResult *r, TensorId t, Field f, uint32_t layer,
-                 EvalArray *out);
+bool eval_get_tensor(const EvalResult *r, TensorId t, Field f, uint32_t layer,
+                     EvalArray *out);
 
 /* Whether two runs left the same state and metrics: exactly in the field, in
  * fp64 within `tol` of each tensor's largest element.  Tensors match by name.

@@ -1,0 +1,403 @@
+/* eval_big.c - eval cells of contractions, embeddings and attention.
+ *
+ * A contraction walks the result; for the contracted dimensions the offsets
+ * into both operands are the same for every element of the result and are
+ * listed once.
+ *
+ * Attention in the field: p[t] = E(scale q k[t]), lse = sum p, o = sum p v / lse,
+ * so that partial results merge exactly; over doubles lse is the logarithm.
+ */
+#include "ir/eval_priv.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void *scratch(int64_t n, size_t item)
+{
+    void *p = calloc((size_t)n + 1, item);
+
+    if (!p)
+        mc_oom((size_t)n * item);
+    return p;
+}
+
+/* ---- contractions ---- */
+
+/* A walk over the dimensions of x and y that out lacks; arrays x, y. */
+static Walk contracted_walk(const EvalArray *x, const EvalArray *y,
+                            const EvalArray *out)
+{
+    char dim[WALK_DIMS];
+    int64_t size[WALK_DIMS];
+    int n = 0;
+
+    for (int d = 0; d < x->ndim; d++)
+        if (array_dim(out, x->dim[d]) < 0) {
+            dim[n] = x->dim[d];
+            size[n++] = x->size[d];
+        }
+    for (int d = 0; d < y->ndim; d++)
+        if (array_dim(out, y->dim[d]) < 0 && array_dim(x, y->dim[d]) < 0) {
+            dim[n] = y->dim[d];
+            size[n++] = y->size[d];
+        }
+    Walk w = walk_dims(dim, size, n);
+
+    walk_add(&w, x);
+    walk_add(&w, y);
+    return w;
+}
+
+/* out += x · y, contracted over the letters that out lacks. */
+static void contract(EvalKind kind, const EvalArray *x, const EvalArray *y,
+                     EvalArray *out)
+{
+    Walk inner = contracted_walk(x, y, out);
+    int64_t n = 1, k = 0;
+
+    for (int d = 0; d < inner.ndim; d++)
+        n *= inner.size[d];
+    int64_t *xi = scratch(n, sizeof *xi), *yi = scratch(n, sizeof *yi);
+
+    for (; inner.more; walk_next(&inner), k++) {
+        xi[k] = inner.off[0];
+        yi[k] = inner.off[1];
+    }
+    Walk w = walk_of(out);
+
+    walk_add(&w, x);
+    walk_add(&w, y);
+    for (; w.more; walk_next(&w)) {
+        EvalNum *sum = &out->at[w.off[0]];
+
+        *sum = num_add(kind, *sum, num_dot(kind, k, x->at + w.off[1], xi,
+                                           y->at + w.off[2], yi));
+    }
+    free(xi);
+    free(yi);
+}
+
+/* Shared letters must have equal local sizes. */
+static bool agree(EvalStep *s, const EvalArray *x, const EvalArray *y)
+{
+    for (int d = 0; d < x->ndim; d++)
+        if (array_dim(y, x->dim[d]) >= 0 &&
+            array_size(y, x->dim[d]) != x->size[d]) {
+            step_fault(s, "MC0750", "operands disagree on %c: %lld and %lld",
+                       x->dim[d], (long long)x->size[d],
+                       (long long)array_size(y, x->dim[d]));
+            return false;
+        }
+    return true;
+}
+
+static void product(EvalStep *s, const EvalArray *x, const EvalArray *y,
+                    EvalArray *out)
+{
+    if (agree(s, x, y) && agree(s, x, out) && agree(s, y, out))
+        contract(s->e->opt.kind, x, y, out);
+}
+
+void eval_dot(EvalStep *s)
+{
+    product(s, step_arg(s, 0), step_arg(s, 1), step_out(s, 0));
+}
+
+void eval_dots(EvalStep *s)
+{
+    for (uint32_t i = 0; i < s->node->nres; i++)
+        product(s, step_arg(s, 0), step_arg(s, i + 1), step_out(s, i));
+}
+
+void eval_dots_sum(EvalStep *s)
+{
+    uint32_t n = s->node->nargs / 2;
+    EvalArray *out = step_out(s, 0);
+
+    for (uint32_t i = 0; i < n; i++)
+        product(s, step_arg(s, i), step_arg(s, n + i), out);
+}
+
+void eval_dots_accum(EvalStep *s)
+{
+    const Module *m = s->e->m;
+    const Attr *tensors = attr_find(m, s->node->attrs, AK_TENSORS);
+    uint32_t n = s->node->nargs - 1u;
+
+    for (uint32_t i = 0; i < n && s->outcome == STEP_DONE; i++) {
+        TensorId t = {(uint32_t)m->list.v[tensors->as.list.first + i]};
+        uint32_t layer = tensor_of(s->e->m, t)->per_layer
+                             ? (uint32_t)s->frame->layer : 0;
+        EvalArray *into = state_target(s, t, FIELD_GRAD, layer);
+
+        if (into)
+            product(s, step_arg(s, i), step_arg(s, n), into);
+    }
+}
+
+/* ---- embeddings ---- */
+
+static int64_t start_of(const EvalStep *s, ValueId id, char dim)
+{
+    const Value *v = value_of(s->e->m, id);
+
+    return eval_start(s->e, s->rank->id, v->type, v->layout, dim);
+}
+
+/* The rows of the table that this rank holds; others contribute zero. */
+void eval_embed(EvalStep *s)
+{
+    const EvalArray *tokens = step_arg(s, 0), *table = step_arg(s, 1);
+    int64_t start = start_of(s, node_arg(s->e->m, s->node, 1), 'v');
+    int64_t rows = array_size(table, 'v'), stride = array_stride(table, 'v');
+    EvalArray *out = step_out(s, 0);
+    Walk w = walk_of(out);
+
+    walk_add(&w, tokens);
+    walk_add(&w, table);
+    for (; w.more; walk_next(&w)) {
+        int64_t row = num_index(s->e->opt.kind, tokens->at[w.off[1]]) - start;
+
+        if (row >= 0 && row < rows)
+            out->at[w.off[0]] = table->at[w.off[2] + row * stride];
+    }
+}
+
+void eval_embed_grad(EvalStep *s)
+{
+    const EvalArray *tokens = step_arg(s, 0), *dy = step_arg(s, 1);
+    int64_t start = start_of(s, node_res(s->node, 0), 'v');
+    EvalArray *out = step_out(s, 0);
+    int64_t rows = array_size(out, 'v'), stride = array_stride(out, 'v');
+    Walk w = walk_of(dy);
+
+    walk_add(&w, tokens);
+    walk_add(&w, out);
+    for (; w.more; walk_next(&w)) {
+        int64_t row = num_index(s->e->opt.kind, tokens->at[w.off[1]]) - start;
+        EvalNum *sum = &out->at[w.off[2] + row * stride];
+
+        if (row >= 0 && row < rows)
+            *sum = num_add(s->e->opt.kind, *sum, dy->at[w.off[0]]);
+    }
+}
+
+/* Row p of the table is position s. */
+void eval_rows(EvalStep *s)
+{
+    const EvalArray *table = step_arg(s, 0);
+    EvalArray *out = step_out(s, 0);
+    int64_t start = start_of(s, node_res(s->node, 0), 's');
+    int64_t stride = array_stride(table, 'p');
+    Walk w = walk_of(out);
+
+    walk_add(&w, table);
+    for (; w.more; walk_next(&w))
+        out->at[w.off[0]] =
+            table->at[w.off[1] + (start + walk_index(&w, 's')) * stride];
+}
+
+void eval_rows_grad(EvalStep *s)
+{
+    const EvalArray *x = step_arg(s, 0);
+    EvalArray *out = step_out(s, 0);
+    int64_t start = start_of(s, node_arg(s->e->m, s->node, 0), 's');
+    int64_t stride = array_stride(out, 'p');
+    Walk w = walk_of(x);
+
+    walk_add(&w, out);
+    for (; w.more; walk_next(&w))
+        out->at[w.off[1] + (start + walk_index(&w, 's')) * stride] =
+            x->at[w.off[0]];
+}
+
+/* ---- attention ---- */
+
+/* The operands of one head: bases and strides of s and d; t runs over keys. */
+typedef struct {
+    EvalKind kind;
+    int64_t ns, nd;
+    bool causal;
+    EvalNum scale;
+} Head;
+
+typedef struct {
+    EvalNum *at; /* of position 0, channel 0 */
+    int64_t s, d; /* strides */
+} Rows;
+
+static Rows rows_of(const EvalArray *a, int64_t off)
+{
+    return (Rows){a->at + off, array_stride(a, 's'), array_stride(a, 'd')};
+}
+
+static EvalNum row_dot(const Head *h, Rows x, int64_t i, Rows y, int64_t j)
+{
+    EvalNum sum = {0};
+
+    for (int64_t d = 0; d < h->nd; d++)
+        sum = num_add(h->kind, sum,
+                      num_mul(h->kind, x.at[i * x.s + d * x.d],
+                              y.at[j * y.s + d * y.d]));
+    return sum;
+}
+
+/* y[j] += factor * x[i] */
+static void row_add(const Head *h, EvalNum factor, Rows x, int64_t i, Rows y,
+                    int64_t j)
+{
+    for (int64_t d = 0; d < h->nd; d++) {
+        EvalNum *sum = &y.at[j * y.s + d * y.d];
+
+        *sum = num_add(h->kind, *sum,
+                       num_mul(h->kind, factor, x.at[i * x.s + d * x.d]));
+    }
+}
+
+static int64_t keys_of(const Head *h, int64_t i)
+{
+    return h->causal ? i + 1 : h->ns;
+}
+
+static EvalNum score(const Head *h, Rows q, int64_t i, Rows k, int64_t t)
+{
+    return num_mul(h->kind, h->scale, row_dot(h, q, i, k, t));
+}
+
+static Head head_of(EvalStep *s, const EvalArray *q)
+{
+    const Type *t = value_type(s->e->m, node_arg(s->e->m, s->node,
+                                                 s->node->nargs == 3 ? 0 : 1));
+    EvalKind kind = s->e->opt.kind;
+
+    return (Head){
+        .kind = kind,
+        .ns = array_size(q, 's'),
+        .nd = array_size(q, 'd'),
+        .causal = attr_int(s->e->m, s->node->attrs, AK_CAUSAL, 0) != 0,
+        .scale = num_of_ratio(kind, 1, type_size(t, 'd'), true),
+    };
+}
+
+/* p[t], not yet divided by their sum; returns lse as it is stored. */
+static EvalNum weights(const Head *h, Rows q, int64_t i, Rows k, EvalNum *p)
+{
+    int64_t n = keys_of(h, i);
+    double top = -INFINITY, sum = 0;
+    uint64_t total = 0;
+
+    for (int64_t t = 0; t < n; t++) {
+        p[t] = score(h, q, i, k, t);
+        if (h->kind == EVAL_FP64)
+            top = fmax(top, p[t].f);
+    }
+    for (int64_t t = 0; t < n; t++)
+        if (h->kind == EVAL_FP64) {
+            sum += exp(p[t].f - top);
+        } else {
+            p[t].residue = field_random(OP_EXP, p[t].residue);
+            total = field_add(total, p[t].residue);
+        }
+    if (h->kind == EVAL_FIELD)
+        return (EvalNum){.residue = total};
+    return (EvalNum){.f = top + log(sum)};
+}
+
+/* The attention probability from a score (fp64) or E(score) (field). */
+static EvalNum probability(const Head *h, EvalNum p, EvalNum lse)
+{
+    if (h->kind == EVAL_FP64)
+        return (EvalNum){.f = exp(p.f - lse.f)};
+    return (EvalNum){.residue = field_mul(p.residue,
+                                          field_inverse(lse.residue))};
+}
+
+/* A walk over the heads: every dimension of q but s and d. */
+static Walk heads_walk(const EvalArray *q)
+{
+    char dim[WALK_DIMS];
+    int64_t size[WALK_DIMS];
+    int n = 0;
+
+    for (int d = 0; d < q->ndim; d++)
+        if (q->dim[d] != 's' && q->dim[d] != 'd') {
+            dim[n] = q->dim[d];
+            size[n++] = q->size[d];
+        }
+    return walk_dims(dim, size, n);
+}
+
+void eval_attention(EvalStep *s)
+{
+    const EvalArray *q = step_arg(s, 0), *k = step_arg(s, 1);
+    const EvalArray *v = step_arg(s, 2);
+    EvalArray *o = step_out(s, 0), *lse = step_out(s, 1);
+    const EvalArray *each[] = {q, k, v, o, lse};
+    Head h = head_of(s, q);
+    EvalNum *p = scratch(h.ns, sizeof *p);
+    Walk w = heads_walk(q);
+
+    for (uint32_t i = 0; i < MC_LEN(each); i++)
+        walk_add(&w, each[i]);
+    for (; w.more; walk_next(&w)) {
+        Rows qr = rows_of(q, w.off[0]), kr = rows_of(k, w.off[1]);
+        Rows vr = rows_of(v, w.off[2]), or = rows_of(o, w.off[3]);
+        Rows lr = rows_of(lse, w.off[4]);
+
+        for (int64_t i = 0; i < h.ns; i++) {
+            lr.at[i * lr.s] = weights(&h, qr, i, kr, p);
+            for (int64_t t = 0; t < keys_of(&h, i); t++)
+                row_add(&h, probability(&h, p[t], lr.at[i * lr.s]), vr, t, or,
+                        i);
+        }
+    }
+    free(p);
+}
+
+typedef struct {
+    Rows dout, q, k, v, o, lse, dq, dk, dv;
+} HeadGrad;
+
+/* One query: ds = p (do·v - do·o) scale, then the three products. */
+static void query_grad(const Head *h, const HeadGrad *g, int64_t i, EvalNum *p)
+{
+    EvalNum minus = num_of_double(h->kind, -1);
+    EvalNum delta = num_mul(h->kind, minus, row_dot(h, g->dout, i, g->o, i));
+
+    weights(h, g->q, i, g->k, p);
+    for (int64_t t = 0; t < keys_of(h, i); t++) {
+        EvalNum prob = probability(h, p[t], g->lse.at[i * g->lse.s]);
+        EvalNum dp = num_add(h->kind, row_dot(h, g->dout, i, g->v, t), delta);
+        EvalNum ds = num_mul(h->kind, num_mul(h->kind, prob, dp), h->scale);
+
+        row_add(h, ds, g->k, t, g->dq, i);
+        row_add(h, ds, g->q, i, g->dk, t);
+        row_add(h, prob, g->dout, i, g->dv, t);
+    }
+}
+
+void eval_attention_grad(EvalStep *s)
+{
+    const EvalArray *each[9];
+    Head h = head_of(s, step_arg(s, 1));
+    EvalNum *p = scratch(h.ns, sizeof *p);
+    Walk w = heads_walk(step_arg(s, 1));
+
+    for (uint32_t i = 0; i < 6; i++)
+        each[i] = step_arg(s, i);
+    for (uint32_t i = 0; i < 3; i++)
+        each[6 + i] = step_out(s, i);
+    for (uint32_t i = 0; i < 9; i++)
+        walk_add(&w, each[i]);
+    for (; w.more; walk_next(&w)) {
+        Rows r[9];
+
+        for (uint32_t i = 0; i < 9; i++)
+            r[i] = rows_of(each[i], w.off[i]);
+        HeadGrad g = {r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]};
+
+        for (int64_t i = 0; i < h.ns; i++)
+            query_grad(&h, &g, i, p);
+    }
+    free(p);
+}

@@ -1,0 +1,350 @@
+/* eval_state.c - what lives between steps, and what comes from outside.
+ *
+ * Initial values are functions of seed, tensor name, layer and logical index,
+ * so every layout starts from the same model.  Real numbers are spread so that
+ * every path matters: biases are not zero, second moments are positive.
+ * Gradients and accumulators start undefined; reading one before it is
+ * written, or adding to it before it is cleared, is an error.
+ */
+#include "ir/eval_priv.h"
+
+#include <math.h>
+
+/* ---- which rank holds what ---- */
+
+void state_new(Eval *e, EvalRank *r)
+{
+    r->state = arena_array(e->arena, EvalValue *, e->nstate + 1);
+    r->touched = arena_array(e->arena, bool, e->nstate + 1);
+}
+
+uint32_t state_layers(const Eval *e, const EvalRank *r, uint32_t *out)
+{
+    const Module *m = e->m;
+    uint32_t n = 0;
+
+    if (!(m->props & PROP_PIPELINED)) {
+        for (; n < m->nlayers; n++)
+            out[n] = n;
+        return n;
+    }
+    for (uint32_t i = 0; i < m->stages.n; i++) /* in data-flow order */
+        for (uint32_t l = 0; l < m->stages.v[i].nlayers; l++)
+            if (m->stages.v[i].pp == r->pp)
+                out[n++] = m->stages.v[i].first_layer + l;
+    return n;
+}
+
+bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer)
+{
+    const Module *m = e->m;
+
+    if (!tensor_of(e->m, t)->per_layer || !(m->props & PROP_PIPELINED))
+        return true;
+    for (uint32_t i = 0; i < m->stages.n; i++)
+        if (m->stages.v[i].pp == r->pp &&
+            layer - m->stages.v[i].first_layer < m->stages.v[i].nlayers)
+            return true;
+    return false;
+}
+
+/* ---- initial values ---- */
+
+/* A spread of (-1, 1) times this, by how the tensor is initialised. */
+static double init_spread(const Tensor *t, double *out_centre)
+{
+    *out_centre = t->init == INIT_ONES ? 1 : 0;
+    return 0.2;
+}
+
+static EvalNum initial_number(const Eval *e, TensorId t, Field f,
+                              uint32_t layer, int64_t index)
+{
+    const Tensor *tensor = tensor_of(e->m, t);
+    Field like = f == FIELD_MASTER ? FIELD_PARAM : f;
+    uint64_t hash = hash_mix(e->tensor_key[t.i] ^ hash_mix((uint64_t)layer));
+    double given, centre;
+
+    hash = hash_mix(hash ^ hash_mix((uint64_t)index * FIELD_COUNT + like));
+    if (e->opt.state &&
+        e->opt.state(e->opt.user, e->m, t, f, layer, index, &given))
+        return num_of_double(e->opt.kind, given);
+    if (e->opt.kind == EVAL_FIELD)
+        return (EvalNum){.residue = hash % FIELD_P};
+    double spread = init_spread(tensor, &centre);
+
+    if (f == FIELD_M)
+        return (EvalNum){.f = 0.01 * (2 * hash_unit(hash) - 1)};
+    if (f == FIELD_V)
+        return (EvalNum){.f = 0.001 * (0.1 + hash_unit(hash))};
+    return (EvalNum){.f = centre + spread * (2 * hash_unit(hash) - 1)};
+}
+
+/* Row-major index in the logical tensor, or -1 for padding. */
+static int64_t logical_index(const Type *logical, const int64_t *start,
+                             const Walk *w)
+{
+    int64_t index = 0;
+
+    for (int d = 0; d < logical->ndim; d++) {
+        int64_t i = start[d] + w->index[d];
+
+        if (i >= logical->size[d])
+            return -1;
+        index = index * logical->size[d] + i;
+    }
+    return index;
+}
+
+static EvalValue *initial_value(const Eval *e, const EvalRank *r, TensorId t,
+                                Field f, uint32_t layer)
+{
+    const Tensor *tensor = tensor_of(e->m, t);
+    EvalArray shape = eval_shape(e, tensor->type, tensor->rest[f]);
+    EvalValue *v = value_alloc(&shape);
+    int64_t start[IR_MAX_DIMS];
+
+    for (int d = 0; d < shape.ndim; d++)
+        start[d] = eval_start(e, r->id, tensor->type, tensor->rest[f],
+                              shape.dim[d]);
+    for (Walk w = walk_of(&v->a); w.more; walk_next(&w)) {
+        int64_t index = logical_index(&tensor->logical, start, &w);
+
+        if (index >= 0)
+            v->a.at[w.off[0]] = initial_number(e, t, f, layer, index);
+    }
+    return v;
+}
+
+EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
+                       int64_t layer)
+{
+    uint32_t at = e->state_of[t.i * FIELD_COUNT + f] + (uint32_t)layer;
+    EvalValue **slot = &r->state[at];
+
+    if (!r->touched[at] && f != FIELD_GRAD && f != FIELD_ACC)
+        *slot = initial_value(e, r, t, f, (uint32_t)layer);
+    r->touched[at] = true;
+    return slot;
+}
+
+/* ---- the state ops ---- */
+
+/* Whether the node works on [l, …], all layers held, and not on one. */
+static bool stacked(const EvalStep *s, TensorId t)
+{
+    if (s->node->op == OP_CLEAR && s->frame->layer < 0)
+        return tensor_of(s->e->m, t)->per_layer;
+    return attr_find(s->e->m, s->node->attrs, AK_COUNT) != NULL;
+}
+
+/* The layers that a state op works on.  Returns how many; 0 after a fault. */
+static uint32_t step_layers(EvalStep *s, TensorId t, uint32_t *out)
+{
+    const Tensor *tensor = tensor_of(s->e->m, t);
+
+    out[0] = 0;
+    if (!tensor->per_layer)
+        return 1;
+    if (stacked(s, t))
+        return state_layers(s->e, s->rank, out);
+    out[0] = (uint32_t)s->frame->layer;
+    if (out[0] < s->e->m->nlayers && state_holds(s->e, s->rank, t, out[0]))
+        return 1;
+    step_fault(s, "MC0752", "layer %d is not held here", (int)s->frame->layer);
+    return 0;
+}
+
+static uint32_t *layers_buffer(EvalStep *s)
+{
+    return arena_array(s->e->arena, uint32_t, s->e->m->nlayers + 1);
+}
+
+static TensorId step_tensor(EvalStep *s, Field *out_field, Field otherwise)
+{
+    AttrsId attrs = s->node->attrs;
+
+    *out_field = (Field)attr_int(s->e->m, attrs, AK_FIELD, otherwise);
+    return attr_tensor(s->e->m, attrs, AK_TENSOR);
+}
+
+static void undefined(EvalStep *s, TensorId t, uint32_t layer)
+{
+    step_fault(s, "MC0752", "@%s (layer %u) is used before it was written",
+               sym_text(s->e->m->names, tensor_of(s->e->m, t)->name), layer);
+}
+
+void eval_read(EvalStep *s)
+{
+    Field f;
+    TensorId t = step_tensor(s, &f, FIELD_PARAM);
+    uint32_t *layers = layers_buffer(s), n = step_layers(s, t, layers);
+    EvalValue **parts = arena_array(s->e->arena, EvalValue *, n + 1);
+
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i] = *state_slot(s->e, s->rank, t, f, layers[i]);
+        if (!parts[i]) {
+            undefined(s, t, layers[i]);
+            return;
+        }
+    }
+    if (!n)
+        return;
+    step_bind(s, 0, stacked(s, t) ? value_concat(parts, n, 'l')
+                                  : value_share(parts[0]));
+}
+
+bool state_fits(EvalStep *s, TensorId t, Field f, const EvalArray *given)
+{
+    const Tensor *tensor = tensor_of(s->e->m, t);
+    EvalArray want = eval_shape(s->e, tensor->type, tensor->rest[f]);
+
+    if (array_same_shape(&want, given))
+        return true;
+    Buf text = {0};
+
+    array_print(given, &text);
+    buf_puts(&text, " into ");
+    array_print(&want, &text);
+    step_fault(s, "MC0750", "stores local shape %s", buf_str(&text));
+    buf_free(&text);
+    return false;
+}
+
+/* One layer's worth of the operand; a reference for the caller. */
+static EvalValue *layer_part(EvalStep *s, TensorId t, uint32_t i, uint32_t n)
+{
+    EvalValue *v = step_value(s, 0);
+
+    return stacked(s, t) ? value_piece(v, 'l', i, n, true) : value_share(v);
+}
+
+void eval_write(EvalStep *s)
+{
+    Field f;
+    TensorId t = step_tensor(s, &f, FIELD_PARAM);
+    uint32_t *layers = layers_buffer(s), n = step_layers(s, t, layers);
+
+    for (uint32_t i = 0; i < n; i++) {
+        EvalValue **slot = state_slot(s->e, s->rank, t, f, layers[i]);
+        EvalValue *part = layer_part(s, t, i, n);
+
+        if (!part || !state_fits(s, t, f, &part->a)) {
+            value_drop(part);
+            return;
+        }
+        value_drop(*slot);
+        *slot = part;
+    }
+}
+
+EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer)
+{
+    EvalValue **slot = state_slot(s->e, s->rank, t, f, layer);
+
+    if (!*slot) {
+        undefined(s, t, layer);
+        return NULL;
+    }
+    *slot = value_own(*slot);
+    return &(*slot)->a;
+}
+
+static void accumulate(const Eval *e, EvalArray *into, const EvalArray *x)
+{
+    for (int64_t i = 0, n = array_elems(x); i < n; i++)
+        into->at[i] = num_add(e->opt.kind, into->at[i], x->at[i]);
+}
+
+void eval_accum(EvalStep *s)
+{
+    Field f;
+    TensorId t = step_tensor(s, &f, FIELD_GRAD);
+    uint32_t *layers = layers_buffer(s), n = step_layers(s, t, layers);
+
+    for (uint32_t i = 0; i < n; i++) {
+        EvalValue *part = layer_part(s, t, i, n);
+        EvalArray *into = part && state_fits(s, t, f, &part->a)
+                              ? state_target(s, t, f, layers[i]) : NULL;
+
+        if (into)
+            accumulate(s->e, into, &part->a);
+        value_drop(part);
+    }
+}
+
+void eval_clear(EvalStep *s)
+{
+    Field f;
+    TensorId t = step_tensor(s, &f, FIELD_GRAD);
+    const Tensor *tensor = tensor_of(s->e->m, t);
+    EvalArray shape = eval_shape(s->e, tensor->type, tensor->rest[f]);
+    uint32_t *layers = layers_buffer(s), n = step_layers(s, t, layers);
+
+    for (uint32_t i = 0; i < n; i++) {
+        EvalValue **slot = state_slot(s->e, s->rank, t, f, layers[i]);
+
+        value_drop(*slot);
+        *slot = value_alloc(&shape);
+    }
+}
+
+/* ---- from and to the host ---- */
+
+/* Labels are the next tokens; some are masked out with -1. */
+static int64_t token(const Eval *e, bool label, int64_t mb, int64_t pos,
+                     int64_t sample)
+{
+    uint64_t hash = hash_mix(e->opt.seed ^ hash_mix((uint64_t)mb));
+
+    hash = hash_mix(hash ^ hash_mix((uint64_t)sample));
+    hash = hash_mix(hash ^ hash_mix((uint64_t)(pos + label)));
+    if (label && hash >> 60 == 0)
+        return -1;
+    return (int64_t)((hash >> 8) % (uint64_t)e->vocabulary);
+}
+
+void eval_batch(EvalStep *s)
+{
+    Eval *e = s->e;
+    const Value *v = value_of(e->m, node_res(s->node, 0));
+    EvalArray *out = step_out(s, 0);
+    const char *what = sym_text(e->m->names,
+                                attr_sym(e->m, s->node->attrs, AK_WHAT));
+    int64_t mb = attr_int(e->m, s->node->attrs, AK_MICROBATCH, s->frame->mb);
+    int64_t s0 = eval_start(e, s->rank->id, v->type, v->layout, 's');
+    int64_t b0 = eval_start(e, s->rank->id, v->type, v->layout, 'b');
+
+    for (Walk w = walk_of(out); w.more; walk_next(&w)) {
+        int64_t pos = s0 + walk_index(&w, 's'), given;
+        int64_t sample = b0 + walk_index(&w, 'b');
+
+        if (!e->opt.batch ||
+            !e->opt.batch(e->opt.user, what, mb, pos, sample, &given))
+            given = token(e, !strcmp(what, "labels"), mb, pos, sample);
+        if (e->opt.kind == EVAL_FIELD)
+            out->at[w.off[0]].residue = field_of_int(given);
+        else
+            out->at[w.off[0]].f = (double)given;
+    }
+}
+
+void eval_host(EvalStep *s)
+{
+    Eval *e = s->e;
+    const char *what = sym_text(e->m->names,
+                                attr_sym(e->m, s->node->attrs, AK_WHAT));
+    double given = 0.25 + hash_unit(hash_text(e->opt.seed, what)) / 2;
+
+    if (e->opt.host)
+        e->opt.host(e->opt.user, what, &given);
+    step_out(s, 0)->at[0] = num_of_double(e->opt.kind, given);
+}
+
+void eval_metric(EvalStep *s)
+{
+    EvalMetric metric = {attr_sym(s->e->m, s->node->attrs, AK_WHAT),
+                         step_arg(s, 0)->at[0]};
+
+    vec_push(&s->rank->metrics, metric);
+}
