@@ -40,6 +40,9 @@ extern const char *const field_names[FIELD_COUNT];
 extern const char *const stream_names[STREAM_COUNT];
 extern const char *const init_names[INIT_ONES + 1];
 
+enum { PROP_NAMES = 9 };
+extern const char *const prop_names[PROP_NAMES]; /* by bit of Prop */
+
 /* Modes of a scan are spelled as one character each: `.` whole, `>` carry, or
  * the letter of the dimension. */
 static inline int mode_of_char(char c)
@@ -55,6 +58,8 @@ static inline char mode_char(int64_t mode)
 int word_find(const char *const *table, int n, const char *word);
 /* Letters, digits, `_` and `.`, not starting with a dot. */
 bool name_is_plain(const char *s);
+/* A value's name without its number: "x" of "x" and "x.2"; none of "2". */
+Sym name_base(SymTab *names, Sym name);
 
 /* ---- op_cells.c: every cell that ops.def names ------------------------------ */
 #define OP(NAME, text, nargs, nres, sig, linear, flags, verify, infer, flops,  \
@@ -84,9 +89,15 @@ const char *op_check(Module *m, Op op, const ValueId *args, uint32_t nargs,
 
 /* ---- print_words.c ----------------------------------------------------------- */
 const char *type_text(Module *m, TypeId t);
+void type_print_plain(const Type *t, Buf *out);
+uint32_t axis_parts(const Mesh *mesh, const Atom *a);
 void axes_print(const Module *m, AxisSet set, Buf *out);
 void attrs_print(const Module *m, AttrsId attrs, Buf *out);
 void float_print(double f, Buf *out);  /* the shortest that reads back */
 void string_print(const char *s, Buf *out); /* quoted */
+
+/* ---- print_decl.c -------------------------------------------------------------- */
+void decls_print(const Module *m, Buf *out);  /* before the functions */
+void stages_print(const Module *m, Buf *out); /* behind them */
 
 #endif

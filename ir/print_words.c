@@ -16,16 +16,19 @@
 
 /* ---- types ------------------------------------------------------------- */
 
+void type_print_plain(const Type *t, Buf *out)
+{
+    buf_puts(out, dtype_name(t->dtype));
+    for (int i = 0; i < t->ndim; i++)
+        buf_printf(out, "%s%c=%lld", i ? ", " : "[", t->dim[i],
+                   (long long)t->size[i]);
+    if (t->ndim)
+        buf_puts(out, "]");
+}
+
 void type_print(const Module *m, TypeId t, Buf *out)
 {
-    const Type *type = type_of(m, t);
-
-    buf_puts(out, dtype_name(type->dtype));
-    for (int i = 0; i < type->ndim; i++)
-        buf_printf(out, "%s%c=%lld", i ? ", " : "[", type->dim[i],
-                   (long long)type->size[i]);
-    if (type->ndim)
-        buf_puts(out, "]");
+    type_print_plain(type_of(m, t), out);
 }
 
 const char *type_text(Module *m, TypeId t)
@@ -42,7 +45,7 @@ const char *type_text(Module *m, TypeId t)
 /* ---- atoms ------------------------------------------------------------- */
 
 /* Parts of the axis of atom `a`. */
-static uint32_t axis_parts(const Mesh *mesh, const Atom *a)
+uint32_t axis_parts(const Mesh *mesh, const Atom *a)
 {
     uint32_t n = 0;
 
