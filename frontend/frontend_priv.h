@@ -1,0 +1,155 @@
+/* frontend_priv.h - what the files of frontend/ share. */
+#ifndef MEGAC_FRONTEND_PRIV_H
+#define MEGAC_FRONTEND_PRIV_H
+
+#include "frontend/frontend.h"
+
+/* ---- schema.c: the rows of schema.def and choices.def ------------------- */
+
+typedef enum {
+    KIND_INT,
+    KIND_FLOAT,
+    KIND_BOOL,
+    KIND_TEXT,
+    KIND_INT_LIST,
+    KIND_DATA_LIST,
+    KIND_CHOICE,
+    KIND_CHOICE_LIST
+} Kind;
+
+typedef struct {
+    double least, most;
+    bool above, below; /* the bound itself is excluded */
+} Range;
+
+typedef struct {
+    const char *words;   /* the first is the normal form; NULL ends a table */
+    int value;
+    const char *feature; /* what is missing for it; NULL: nothing */
+} Option;
+
+typedef struct {
+    const char *path, *section, *name;
+    Kind kind;
+    const Option *options; /* of KIND_CHOICE and KIND_CHOICE_LIST */
+    size_t offset;         /* in Spec */
+    const char *fallback;  /* NULL: the key is required */
+    Range range;
+    const char *names;
+    const char *feature; /* what is missing for other values than fallback */
+    const char *help;
+} Key;
+
+typedef struct {
+    const char *path, *help;
+} Section;
+
+/* schema.def line by line: a section opens, a key, or (both NULL) an end. */
+typedef struct {
+    const char *open, *key; /* paths */
+} Row;
+
+/* One of the names of a key, cut out of the cell `names`. */
+typedef struct {
+    const char *text, *word; /* word: the choice that `true` stands for */
+    int len, word_len;
+    bool inverted; /* true means false */
+    bool hint;     /* not accepted, only recognised */
+} Spelling;
+
+extern const Key schema_keys[];
+extern const uint32_t schema_num_keys;
+extern const Section schema_sections[];
+extern const uint32_t schema_num_sections;
+extern const Row schema_rows[];
+extern const uint32_t schema_num_rows;
+
+/* "base" of "model.rope.base". */
+const char *path_name(const char *path);
+
+bool spelling_next(const char **cursor, Spelling *out);
+bool spelling_is(const Spelling *spelling, const char *name);
+
+const Key *schema_key(const char *path);
+const Section *schema_section(const char *path);
+/* The key that `name` means inside `section`, by its own name or by one of
+ * Megatron's; the latter also in a block around the key's.  NULL if none. */
+const Key *schema_resolve(const char *section, const char *name,
+                          Spelling *out_spelling);
+/* A value's word as printed, and the option that a text names. */
+const char *option_word(const Option *options, int value, int *out_len);
+const Option *option_find(const Option *options, const char *text);
+
+/* ---- yaml.c: text to a tree of nodes ------------------------------------ */
+
+typedef enum { NODE_SCALAR, NODE_LIST, NODE_MAP } NodeKind;
+
+typedef struct Node {
+    NodeKind kind;
+    bool quoted;
+    Loc loc;
+    const char *text; /* of a scalar, environment filled in */
+    const char *name; /* its key, if the parent is a map */
+    Loc name_loc;
+    struct Node *first, *last, *next; /* children; the next sibling */
+} Node;
+
+/* NULL after errors.  An empty document is an empty map. */
+Node *yaml_read_text(Arena *a, Diag *d, const char *name, const char *text,
+                     size_t len);
+/* "a.b=c" as the map {a: {b: c}}. */
+Node *yaml_read_set(Arena *a, Diag *d, const char *argument);
+bool node_is_null(const Node *n);
+
+/* ---- suggest.c ---------------------------------------------------------- */
+
+/* Reports a key that `section` does not know, with the closest one. */
+void suggest_report(Diag *d, const char *section, const Node *n);
+
+/* ---- value.c ------------------------------------------------------------ */
+
+/* The field of a row. */
+void *key_field(const Key *key, Spec *s);
+const void *key_value(const Key *key, const Spec *s);
+/* Stores a node's value; reports and returns false if it has the wrong type
+ * or is out of range. */
+bool value_parse(Arena *a, Diag *d, const Key *key, const Node *n, Spec *s);
+bool value_set_default(Arena *a, Diag *d, const Key *key, Loc loc, Spec *s);
+/* The word that stands for 0, or NULL if the default is a number. */
+const char *value_zero_word(const Key *key);
+
+/* ---- print.c ------------------------------------------------------------ */
+
+/* The value as YAML, for the normal form and for messages. */
+void value_print(const Key *key, const Spec *s, Buf *out);
+bool value_is_default(Arena *a, Diag *d, const Key *key, const Spec *s);
+
+/* ---- derive.c, check.c, stages.c ---------------------------------------- */
+
+typedef struct {
+    Arena *arena;
+    Diag *diag;
+    Spec *spec;
+    Loc by_default; /* of every value that nobody gave */
+} Check;
+
+/* Fills in what the YAML leaves open; divisions that do not come out are left
+ * for check_rules to report. */
+void derive_values(Spec *s);
+/* INT64_MAX where the product does not fit. */
+int64_t product_saturated(int64_t a, int64_t b);
+
+/* Reports every broken rule. */
+void check_rules(Check *c);
+/* Reports values whose feature is missing. */
+void check_built(Check *c);
+
+/* Fills s->stages (and vpp from a layout), or reports why there is no such
+ * split. */
+bool stages_build(Check *c);
+/* Reports an error at a key; check_because adds the place of another one. */
+void check_fail(Check *c, const char *code, const char *path, const char *fmt,
+                ...) MC_PRINTF(4, 5);
+void check_because(Check *c, const char *path);
+
+#endif

@@ -1,0 +1,132 @@
+/* spec.c - questions to a finished Spec, and its shrunken twin.
+ *
+ * spec_shrink keeps everything that makes one program differ from another
+ * (degrees, the split into stages, switches, the ratio of heads to groups to
+ * tp, whether the vocabulary is padded) and takes the smallest legal number
+ * for the rest, so that the evaluator can run all ranks of it in memory.
+ */
+#include "frontend/frontend_priv.h"
+
+Loc spec_loc(const Spec *s, const char *path)
+{
+    const Key *key = schema_key(path);
+
+    mc_assert(key);
+    return s->locs[key - schema_keys];
+}
+
+LrSchedule spec_lr(const Spec *s)
+{
+    return (LrSchedule){
+        .style = s->training.lr_schedule.style,
+        .wsd_style = s->training.lr_schedule.wsd_decay_style,
+        .max = s->training.optimizer.lr,
+        .min = s->training.optimizer.min_lr,
+        .init = s->training.lr_schedule.init_lr,
+        .warmup = s->training.lr_schedule.warmup_steps,
+        .decay = s->training.lr_schedule.decay_steps,
+        .wsd = s->training.lr_schedule.wsd_decay_steps,
+    };
+}
+
+StageTable stage_table(const Spec *s)
+{
+    return s->stages;
+}
+
+/* ---- shrinking ---------------------------------------------------------- */
+
+enum {
+    SMALL_HIDDEN = 8,
+    SMALL_HEAD = 4,
+    SMALL_SEQ = 4,
+    SMALL_LAYERS = 2,      /* per chunk */
+    SMALL_MICROBATCH = 2,
+    SMALL_ACCUMULATION = 4, /* microbatches */
+    SMALL_DIVISOR = 4
+};
+
+/* Groups that divide tp stay; more become one per rank.  Queries per group:
+ * one stays one, more become as few as keep heads a multiple of tp. */
+static void heads_shrink(Spec *s)
+{
+    bool grouped = s->model.num_attention_heads > s->model.num_query_groups;
+    int64_t tp = s->parallel.tp;
+    int64_t groups = MC_MIN(s->model.num_query_groups, tp);
+
+    s->model.num_query_groups = groups;
+    s->model.num_attention_heads = !grouped ? groups : MC_MAX(tp, 2 * groups);
+}
+
+/* The smallest head whose rotated part is whole pairs. */
+static void channels_shrink(Spec *s)
+{
+    bool rope = s->model.position_embedding == PE_ROPE;
+
+    for (int64_t d = SMALL_HEAD; d < s->model.kv_channels; d *= 2) {
+        int64_t rotated = (int64_t)((double)d * s->model.rope.percent);
+        if (!rope || (rotated >= 2 && rotated % 2 == 0)) {
+            s->model.kv_channels = d;
+            return;
+        }
+    }
+}
+
+static void vocab_shrink(Spec *s)
+{
+    bool padded = s->derived.padded_vocab > s->model.vocab_size;
+
+    s->model.vocab_divisor = SMALL_DIVISOR;
+    s->model.vocab_size = 2 * SMALL_DIVISOR * s->parallel.tp - (padded ? 3 : 0);
+}
+
+/* One or two layers per chunk, as a layout. */
+static void layers_shrink(Arena *a, Spec *s)
+{
+    Buf layout = {0};
+
+    s->model.num_layers = 0;
+    for (uint32_t i = 0; i < s->stages.n; i++) {
+        int64_t n = MC_MIN(s->stages.v[i].num_layers, SMALL_LAYERS);
+        s->model.num_layers += n;
+        buf_printf(&layout, "%st*%lld", i ? "|" : "E", (long long)n);
+    }
+    buf_puts(&layout, "L");
+    s->parallel.pp_layout = arena_strdup(a, buf_str(&layout));
+    s->parallel.pp_first_layers = s->parallel.pp_last_layers = 0;
+    s->parallel.account_for_embedding = s->parallel.account_for_loss = false;
+    buf_free(&layout);
+}
+
+static void batch_shrink(Spec *s)
+{
+    int64_t mbs = MC_MIN(s->training.micro_batch_size, SMALL_MICROBATCH);
+    int64_t m = MC_MIN(s->derived.microbatches, SMALL_ACCUMULATION);
+    int64_t split = s->parallel.cp > 1 ? 2 * s->parallel.cp : 1;
+    int64_t parts = s->parallel.sp ? split * s->parallel.tp : split;
+
+    s->training.micro_batch_size = mbs;
+    s->training.global_batch_size = m * mbs * s->derived.dense_dp;
+    s->training.seq_length = (SMALL_SEQ + parts - 1) / parts * parts;
+    s->model.max_position_embeddings = s->training.seq_length;
+}
+
+Spec *spec_shrink(Arena *a, const Spec *s)
+{
+    Spec *small = arena_new_of(a, Spec);
+    Diag *d = diag_new(a);
+    Check check = {a, d, small, {0}};
+
+    *small = *s;
+    small->model.hidden_size = SMALL_HIDDEN;
+    small->model.ffn_hidden_size = 2 * s->parallel.tp;
+    heads_shrink(small);
+    channels_shrink(small);
+    vocab_shrink(small);
+    layers_shrink(a, small);
+    batch_shrink(small);
+    mc_assert(stages_build(&check));
+    derive_values(small);
+    diag_free(d);
+    return small;
+}
