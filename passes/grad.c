@@ -1,0 +1,551 @@
+/* grad.c - backward functions.
+ *
+ *   layer(x) -> y      becomes   layer.fwd(x) -> y, saved…
+ *                                layer.bwd(dy, saved…) -> dx
+ *
+ * A function that adds to the loss is not split: its backward follows its
+ * forward in the same body, and its results become the cotangents of its
+ * parameters.  So micro, head and head.chunk run forward and backward in one
+ * go, the logits are never kept, and only layers save anything.
+ *
+ * What a backward needs from the forward is saved if it is expensive (a
+ * contraction, attention, a parameter of the function).  A cheap value
+ * (OPF_CHEAP) is computed again if everything it follows from is saved anyway;
+ * otherwise it is saved itself, and the values it follows from are not.
+ */
+#include "passes/grad.h"
+#include "passes/passes.h"
+
+/* How the backward of a function is called. */
+typedef struct {
+    bool done, joint;
+    bool scanned; /* its call repeats it, so its parameters vary */
+    FuncId bwd;
+    uint32_t nresults;    /* of the forward, before saved values were added */
+    Vec(ValueId) saved;   /* forward values, in the order of bwd's parameters */
+    Vec(int32_t) given;   /* per saved value: the forward's parameter that the
+                             caller passes again, or -1: a further result */
+    Vec(int32_t) cotangent; /* per parameter: index of its cotangent among the
+                               backward's (joint: forward's) results, or -1 */
+} FuncGrad;
+
+typedef struct {
+    Module *m;
+    FuncGrad *of; /* by FuncId */
+} GradPass;
+
+struct Grad {
+    GradPass *pass;
+    Module *m;
+    FuncId fwd, bwd; /* the same function if joint */
+    FuncGrad *info;
+    Vec(ValueId) sum;    /* by forward ValueId: cotangent so far */
+    Vec(ValueId) hold;   /* by forward ValueId: its stand-in in bwd */
+    Vec(ValueId) needed; /* forward values with a stand-in */
+};
+
+/* ---- what cells see --------------------------------------------------------- */
+
+Module *grad_module(Grad *g)
+{
+    return g->m;
+}
+
+FuncId grad_func(Grad *g)
+{
+    return g->bwd;
+}
+
+static ValueId *slot(Grad *g, ValueId v, bool cotangent)
+{
+    if (cotangent) {
+        while (g->sum.n <= v.i)
+            vec_push(&g->sum, ((ValueId){0}));
+        return &g->sum.v[v.i];
+    }
+    while (g->hold.n <= v.i)
+        vec_push(&g->hold, ((ValueId){0}));
+    return &g->hold.v[v.i];
+}
+
+ValueId grad_need(Grad *g, ValueId v)
+{
+    ValueId *stand_in = slot(g, v, false);
+
+    if (g->info->joint)
+        return v;
+    if (stand_in->i == 0) {
+        const Value old = *value_of(g->m, v);
+        *stand_in = value_new(g->m, old.type, sym_text(g->m->names, old.name));
+        value_of(g->m, *stand_in)->hint = old.hint;
+        vec_push(&g->needed, v);
+    }
+    return *stand_in;
+}
+
+static Op def_op(const Module *m, ValueId v)
+{
+    return (Op)m->nodes.v[m->values.v[v.i].def.i].op;
+}
+
+/* Integers and generated values take no cotangent. */
+static bool takes_cotangent(const Module *m, ValueId v)
+{
+    return value_type(m, v)->dtype != DT_I32 &&
+           !(op_info[def_op(m, v)].flags & OPF_GENERATOR) &&
+           def_op(m, v) != OP_ROPE_TABLE && def_op(m, v) != OP_HOST &&
+           def_op(m, v) != OP_VALID;
+}
+
+void grad_flow(Grad *g, ValueId v, ValueId contribution)
+{
+    ValueId *sum = slot(g, v, true);
+
+    if (!takes_cotangent(g->m, v))
+        return;
+    if (sum->i)
+        contribution = ir_binary(g->m, g->bwd, OP_ADD, *sum, contribution,
+                                 (Loc){0});
+    *slot(g, v, true) = contribution;
+}
+
+ValueId grad_of(Grad *g, ValueId v)
+{
+    ValueId c = *slot(g, v, true);
+    const Value forward = *value_of(g->m, v);
+    DType dtype = type_of(g->m, forward.type)->dtype;
+    const char *name;
+
+    if (c.i == 0)
+        return c;
+    if (def_op(g->m, v) != OP_READ && value_type(g->m, c)->dtype != dtype)
+        c = ir_cast(g->m, g->bwd, c, dtype, (Loc){0});
+    if (forward.hint.i && value_of(g->m, c)->hint.i == 0)
+        value_of(g->m, c)->hint = forward.hint;
+    if (forward.name.i && value_of(g->m, c)->name.i == 0) {
+        name = arena_printf(g->m->arena, "d%s",
+                            sym_text(g->m->names, forward.name));
+        value_of(g->m, c)->name = sym_intern(g->m->names, name);
+    }
+    *slot(g, v, true) = c;
+    return c;
+}
+
+/* ---- the forward's side of calls --------------------------------------------- */
+
+static void grad_function(GradPass *p, FuncId f);
+
+bool grad_is_loss(const Module *m, const Node *n)
+{
+    TensorId t = attr_tensor(m, n->attrs, AK_TENSOR);
+
+    return n->op == OP_ACCUM &&
+           strcmp(sym_text(m->names, m->tensors.v[t.i].name), "loss") == 0;
+}
+
+static bool reaches_loss(const Module *m, FuncId f)
+{
+    const Func *fn = &m->funcs.v[f.i];
+
+    for (uint32_t i = 0; i < fn->body.n; i++) {
+        const Node *n = &m->nodes.v[fn->body.v[i].i];
+        if (grad_is_loss(m, n))
+            return true;
+        if (n->op == OP_CALL && reaches_loss(m, call_scan(m, n).callee))
+            return true;
+    }
+    return false;
+}
+
+static char mode_letter(int mode)
+{
+    return mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>' : (char)mode;
+}
+
+static void modes_of(Module *m, const Node *n, char *args, char *results)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        args[i] = mode_letter(call_arg_mode(m, n, i));
+    for (uint32_t i = 0; i < n->nres; i++)
+        results[i] = mode_letter(call_res_mode(m, n, i));
+    args[n->nargs] = results[n->nres] = '\0';
+}
+
+enum { MAX_CALL = 64 };
+
+static void call_args(Module *m, const Node *n, ValueId *out)
+{
+    mc_assert(n->nargs < MAX_CALL);
+    for (uint32_t i = 0; i < n->nargs; i++)
+        out[i] = node_arg(m, n, i);
+}
+
+/* The call again, now with the callee's saved values (stacked over a scan) or,
+ * for a joint callee, its parameters' cotangents as further results. */
+static NodeId call_forward(GradPass *p, FuncId f, const Node *n)
+{
+    Scan scan = call_scan(p->m, n);
+    FuncGrad *callee = &p->of[scan.callee.i];
+    char args[MAX_CALL + 1], results[2 * MAX_CALL + 1];
+    ValueId values[MAX_CALL];
+    size_t at;
+
+    modes_of(p->m, n, args, results);
+    call_args(p->m, n, values);
+    at = n->nres;
+    if (callee->joint) {
+        for (uint32_t i = 0; i < callee->cotangent.n; i++)
+            if (callee->cotangent.v[i] >= 0)
+                results[at++] = args[i];
+    } else {
+        for (uint32_t i = 0; i < callee->saved.n; i++)
+            if (callee->given.v[i] < 0)
+                results[at++] = scan.over ? scan.over : '.';
+    }
+    results[at] = '\0';
+    return ir_call(p->m, f, scan, values, args, results, n->loc);
+}
+
+/* Rebuilds the body so that every call passes on what the backward needs. */
+static void forward_calls(GradPass *p, FuncId f)
+{
+    Module *m = p->m;
+    Func old = *func_of(m, f);
+    ValueMap map = {0};
+
+    memset(&func_of(m, f)->body, 0, sizeof old.body);
+    for (uint32_t i = 0; i < old.body.n; i++) {
+        const Node n = *node_of(m, old.body.v[i]);
+        NodeId made;
+        if (n.op != OP_CALL) {
+            vec_push(&func_of(m, f)->body, old.body.v[i]);
+            continue;
+        }
+        p->of[call_scan(m, &n).callee.i].scanned = call_scan(m, &n).over != 0;
+        grad_function(p, call_scan(m, &n).callee);
+        made = call_forward(p, f, &n);
+        for (uint32_t k = 0; k < n.nres; k++) {
+            ValueId from = node_res(&n, k), to = node_res(node_of(m, made), k);
+            value_of(m, to)->name = value_of(m, from)->name;
+            value_of(m, to)->hint = value_of(m, from)->hint;
+            map_set(&map, from, to);
+        }
+    }
+    func_substitute(m, f, &map);
+    map_free(&map);
+    vec_free(&old.body);
+}
+
+/* ---- the backward's side of calls ----------------------------------------------- */
+
+static void flow_joint(Grad *g, const Node *n, const FuncGrad *callee)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (callee->cotangent.v[i] >= 0)
+            grad_flow(g, node_arg(g->m, n, i),
+                      node_res(n, (uint32_t)callee->cotangent.v[i]));
+}
+
+/* layer.bwd runs over the layers in reverse: carries stay carries, saved
+ * values are cut where they were stacked. */
+void grad_call_node(Grad *g, const Node *n)
+{
+    Scan scan = call_scan(g->m, n);
+    FuncGrad *callee = &g->pass->of[scan.callee.i];
+    char modes[MAX_CALL + 1], res_modes[MAX_CALL + 1] = "";
+    char fwd_args[MAX_CALL + 1], fwd_res[2 * MAX_CALL + 1];
+    ValueId args[MAX_CALL];
+    uint32_t nargs = 0, nres = 0, further = callee->nresults;
+    NodeId made;
+
+    if (callee->joint) {
+        flow_joint(g, n, callee);
+        return;
+    }
+    modes_of(g->m, n, fwd_args, fwd_res);
+    for (uint32_t i = 0; i < callee->nresults; i++, nargs++) {
+        args[nargs] = grad_of(g, node_res(n, i));
+        mc_assert(args[nargs].i);
+        modes[nargs] = fwd_res[i];
+    }
+    for (uint32_t i = 0; i < callee->saved.n; i++, nargs++) {
+        int32_t given = callee->given.v[i];
+        args[nargs] = grad_need(g, given >= 0 ? node_arg(g->m, n, (uint32_t)given)
+                                              : node_res(n, further));
+        modes[nargs] = given >= 0 ? fwd_args[given] : fwd_res[further++];
+    }
+    modes[nargs] = '\0';
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (callee->cotangent.v[i] >= 0)
+            res_modes[nres++] = fwd_args[i];
+    res_modes[nres] = '\0';
+    scan.callee = callee->bwd;
+    scan.reverse = scan.count > 1 || scan.over;
+    made = ir_call(g->m, g->bwd, scan, args, modes, res_modes, n->loc);
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (callee->cotangent.v[i] >= 0)
+            grad_flow(g, node_arg(g->m, n, i),
+                      node_res(node_of(g->m, made),
+                               (uint32_t)callee->cotangent.v[i]));
+}
+
+/* ---- what to save, what to compute again ------------------------------------------- */
+
+typedef struct {
+    Grad *g;
+    Vec(bool) saved; /* by forward ValueId */
+    ValueMap to_bwd; /* forward value -> its value in the backward */
+} Remat;
+
+static bool is_saved(const Remat *r, ValueId v)
+{
+    return v.i < r->saved.n && r->saved.v[v.i];
+}
+
+static void save(Remat *r, ValueId v)
+{
+    ValueId stand_in = grad_need(r->g, v);
+
+    while (r->saved.n <= v.i)
+        vec_push(&r->saved, false);
+    r->saved.v[v.i] = true;
+    vec_push(&r->g->info->saved, v);
+    vec_push(&func_of(r->g->m, r->g->bwd)->params, stand_in);
+    map_set(&r->to_bwd, v, stand_in);
+}
+
+/* Free: costs neither memory nor noticeable time to have again. */
+static bool is_free(const Module *m, ValueId v)
+{
+    Op op = def_op(m, v);
+
+    return op == OP_READ || op == OP_HOST ||
+           (op_info[op].flags & OPF_GENERATOR) != 0;
+}
+
+static bool is_cheap(const Module *m, ValueId v)
+{
+    return (op_info[def_op(m, v)].flags & OPF_CHEAP) != 0;
+}
+
+/* Whether v can be computed from saved values by cheap ops alone. */
+static bool follows_from_saved(const Remat *r, ValueId v)
+{
+    const Module *m = r->g->m;
+    const Node *n = &m->nodes.v[m->values.v[v.i].def.i];
+
+    if (is_saved(r, v) || (is_free(m, v) && n->nargs == 0))
+        return true;
+    if (!is_cheap(m, v) && !is_free(m, v))
+        return false;
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (!follows_from_saved(r, node_arg(m, n, i)))
+            return false;
+    return true;
+}
+
+static bool by_index_after(const ValueId *a, const ValueId *b)
+{
+    return a->i > b->i;
+}
+
+/* Values are numbered in order of definition. */
+static void sort_needed(Grad *g)
+{
+    for (uint32_t i = 1; i < g->needed.n; i++)
+        for (uint32_t k = i; k > 0 && by_index_after(&g->needed.v[k - 1],
+                                                     &g->needed.v[k]);
+             k--) {
+            ValueId swap = g->needed.v[k];
+            g->needed.v[k] = g->needed.v[k - 1];
+            g->needed.v[k - 1] = swap;
+        }
+}
+
+static void choose_saved(Remat *r)
+{
+    Grad *g = r->g;
+    uint32_t n;
+
+    sort_needed(g);
+    n = g->needed.n;
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_cheap(g->m, g->needed.v[i]) && !is_free(g->m, g->needed.v[i]))
+            save(r, g->needed.v[i]);
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_saved(r, g->needed.v[i]) &&
+            !follows_from_saved(r, g->needed.v[i]))
+            save(r, g->needed.v[i]);
+}
+
+/* Emits what v follows from, then v, unless the backward has it already. */
+static void again(Remat *r, ValueId v)
+{
+    Module *m = r->g->m;
+    NodeId def = value_of(m, v)->def;
+
+    if (map_get(&r->to_bwd, v).i != v.i)
+        return;
+    mc_assert(def.i);
+    for (uint32_t i = 0; i < node_of(m, def)->nargs; i++)
+        again(r, node_arg(m, node_of(m, def), i));
+    node_copy(m, r->g->bwd, def, &r->to_bwd);
+}
+
+/* The forward value for which `v` stands in, or 0. */
+static ValueId stood_for(const Grad *g, ValueId v)
+{
+    for (uint32_t i = 0; i < g->needed.n; i++)
+        if (g->hold.v[g->needed.v[i].i].i == v.i)
+            return g->needed.v[i];
+    return (ValueId){0};
+}
+
+/* Rebuilds the backward's body with each recomputation just before its first
+ * use. */
+static void place_recomputed(Remat *r)
+{
+    Grad *g = r->g;
+    Module *m = g->m;
+    Func old = *func_of(m, g->bwd);
+    ValueMap to_real = {0};
+
+    memset(&func_of(m, g->bwd)->body, 0, sizeof old.body);
+    for (uint32_t i = 0; i < old.body.n; i++) {
+        NodeId id = old.body.v[i];
+        for (uint32_t k = 0; k < node_of(m, id)->nargs; k++) {
+            ValueId stand_in = node_arg(m, node_of(m, id), k);
+            ValueId v = stood_for(g, stand_in);
+            if (v.i == 0)
+                continue;
+            again(r, v);
+            map_set(&to_real, stand_in, map_get(&r->to_bwd, v));
+        }
+        vec_push(&func_of(m, g->bwd)->body, id);
+    }
+    func_substitute(m, g->bwd, &to_real);
+    map_free(&to_real);
+    vec_free(&old.body);
+}
+
+/* The parameter that v is, if the caller can simply pass it again. */
+static int32_t given_again(const Grad *g, ValueId v)
+{
+    const Func *fwd = &g->m->funcs.v[g->fwd.i];
+
+    for (uint32_t i = 0; !g->info->scanned && i < fwd->params.n; i++)
+        if (fwd->params.v[i].i == v.i)
+            return (int32_t)i;
+    return -1;
+}
+
+static void settle_needs(Grad *g)
+{
+    Remat r = {.g = g};
+
+    choose_saved(&r);
+    place_recomputed(&r);
+    for (uint32_t i = 0; i < g->info->saved.n; i++) {
+        int32_t given = given_again(g, g->info->saved.v[i]);
+        vec_push(&g->info->given, given);
+        if (given < 0)
+            vec_push(&func_of(g->m, g->fwd)->results, g->info->saved.v[i]);
+    }
+    vec_free(&r.saved);
+    map_free(&r.to_bwd);
+}
+
+/* ---- one function -------------------------------------------------------------------- */
+
+static void reverse_nodes(Grad *g, uint32_t count)
+{
+    for (uint32_t i = count; i-- > 0;) {
+        const Node n = *node_of(g->m, func_of(g->m, g->fwd)->body.v[i]);
+        bool flows = n.nres == 0 || n.op == OP_CALL;
+        for (uint32_t k = 0; k < n.nres; k++)
+            flows = flows || grad_of(g, node_res(&n, k)).i;
+        if (flows)
+            grad_cells[n.op](g, &n);
+    }
+}
+
+/* Cotangents of results come in as parameters; cotangents of parameters go out
+ * as results. */
+static void open_backward(Grad *g)
+{
+    Module *m = g->m;
+    const char *name = sym_text(m->names, func_of(m, g->fwd)->name);
+    char *bwd = arena_printf(m->arena, "%s.bwd", name);
+    char *fwd = arena_printf(m->arena, "%s.fwd", name);
+
+    g->bwd = func_new(m, bwd, FUNC_GRAPH, func_of(m, g->fwd)->loc);
+    func_of(m, g->fwd)->name = sym_intern(m->names, fwd);
+    for (uint32_t i = 0; i < func_of(m, g->fwd)->results.n; i++) {
+        ValueId y = func_of(m, g->fwd)->results.v[i];
+        const Value like = *value_of(m, y);
+        char *dy = arena_printf(m->arena, "d%s",
+                                sym_text(m->names, like.name));
+        ValueId c = func_param(m, g->bwd, like.type, dy);
+        value_of(m, c)->hint = like.hint;
+        grad_flow(g, y, c);
+    }
+}
+
+static void close_backward(Grad *g)
+{
+    Func *fwd = func_of(g->m, g->fwd);
+    uint32_t base = g->info->joint ? fwd->results.n : 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < func_of(g->m, g->fwd)->params.n; i++) {
+        ValueId p = func_of(g->m, g->fwd)->params.v[i];
+        ValueId c = grad_of(g, p);
+        int32_t index = c.i ? (int32_t)(base + count++) : -1;
+        vec_push(&g->info->cotangent, index);
+        if (c.i)
+            vec_push(&func_of(g->m, g->bwd)->results, c);
+    }
+}
+
+static void grad_function(GradPass *p, FuncId f)
+{
+    FuncGrad *info = &p->of[f.i];
+    Grad g = {.pass = p, .m = p->m, .fwd = f, .bwd = f, .info = info};
+    uint32_t count;
+
+    if (info->done)
+        return;
+    info->done = true;
+    info->joint = reaches_loss(p->m, f);
+    info->nresults = func_of(p->m, f)->results.n;
+    forward_calls(p, f);
+    count = func_of(p->m, f)->body.n;
+    if (!info->joint)
+        open_backward(&g);
+    reverse_nodes(&g, count);
+    close_backward(&g);
+    if (!info->joint)
+        settle_needs(&g);
+    info->bwd = g.bwd;
+    vec_free(&g.sum);
+    vec_free(&g.hold);
+    vec_free(&g.needed);
+}
+
+bool pass_grad(Module *m, const Spec *spec)
+{
+    /* Functions made on the way are backward ones and need no entry. */
+    GradPass p = {m, arena_array(m->arena, FuncGrad, m->funcs.n)};
+    unsigned errors = diag_errors(m->diag);
+    uint32_t before = m->funcs.n;
+
+    (void)spec;
+    grad_function(&p, m->entry.v[0]);
+    for (uint32_t i = 0; i < before; i++) {
+        vec_free(&p.of[i].saved);
+        vec_free(&p.of[i].given);
+        vec_free(&p.of[i].cotangent);
+    }
+    clean_dead(m);
+    return diag_errors(m->diag) == errors;
+}

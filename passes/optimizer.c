@@ -1,0 +1,226 @@
+/* optimizer.c - the second half of a training step.
+ *
+ *   step(tokens, labels)         step(tokens, labels)
+ *     scan micro          →        clear gradients and metrics
+ *                                  scan micro
+ *                                  gsum = grad          (a partial sum: `layout`
+ *                                                        makes it complete)
+ *                                  norm of all gsum, clipping
+ *                                  update of each parameter
+ *                                  metrics
+ *
+ * Everything is spelled per logical tensor, for all its layers at once.  The
+ * norm adds up sums of squares; which ranks hold copies and which hold parts
+ * is the layouts' business, so every element counts once by construction.
+ */
+#include "passes/passes.h"
+
+typedef struct {
+    Module *m;
+    const Spec *spec;
+    FuncId f;
+    Loc loc;
+    ValueId lr, bias1, bias2, clip; /* scalars; clip 0: no clipping */
+} Update;
+
+static ValueId bin(Update *u, Op op, ValueId x, ValueId y)
+{
+    return ir_binary(u->m, u->f, op, x, y, u->loc);
+}
+
+static ValueId num(Update *u, double value)
+{
+    return ir_const(u->m, u->f, value, u->loc);
+}
+
+static ValueId scaled(Update *u, ValueId x, double factor)
+{
+    return bin(u, OP_MUL, x, num(u, factor));
+}
+
+static ValueId host(Update *u, const char *what)
+{
+    TypeId scalar = type_make(u->m, DT_F32, "", NULL);
+    Attr attr = attr_of_sym(AK_WHAT, sym_intern(u->m->names, what));
+    NodeId n = node_new(u->m, u->f, OP_HOST, NULL, 0,
+                        attrs_intern(u->m, &attr, 1), &scalar, 1, u->loc);
+
+    return node_res(node_of(u->m, n), 0);
+}
+
+static void metric(Update *u, const char *what, ValueId x)
+{
+    Attr attr = attr_of_sym(AK_WHAT, sym_intern(u->m->names, what));
+
+    node_new(u->m, u->f, OP_METRIC, &x, 1, attrs_intern(u->m, &attr, 1), NULL,
+             0, u->loc);
+}
+
+static ValueId read_field(Update *u, TensorId t, Field field)
+{
+    if (!tensor_of(u->m, t)->per_layer)
+        return ir_read(u->m, u->f, t, field, u->loc);
+    return ir_read_all(u->m, u->f, t, field, u->m->nlayers, u->loc);
+}
+
+static bool has_field(const Module *m, TensorId t, Field field)
+{
+    return (m->tensors.v[t.i].fields >> field & 1) != 0;
+}
+
+/* ---- before the microbatches ------------------------------------------------ */
+
+static void clear(Update *u, TensorId t, Field field)
+{
+    Attr list[] = {attr_of_tensor(AK_TENSOR, t),
+                   attr_of_int(AK_FIELD, field)};
+
+    node_new(u->m, u->f, OP_CLEAR, NULL, 0, attrs_intern(u->m, list, 2), NULL,
+             0, u->loc);
+}
+
+static void clear_sums(Update *u)
+{
+    for (uint32_t i = 1; i < u->m->tensors.n; i++) {
+        TensorId t = {i};
+        if (has_field(u->m, t, FIELD_GRAD))
+            clear(u, t, FIELD_GRAD);
+        if (has_field(u->m, t, FIELD_ACC))
+            clear(u, t, FIELD_ACC);
+    }
+}
+
+/* ---- the norm ------------------------------------------------------------------ */
+
+static ValueId square_sum(Update *u, TensorId t)
+{
+    ValueId g = read_field(u, t, FIELD_GSUM);
+
+    return ir_sum(u->m, u->f, bin(u, OP_MUL, g, g), "", u->loc);
+}
+
+/* The L2 norm over all parameters; the sum of squares carries the hint
+ * `total`, for it is still missing the other pipeline stages' part. */
+static ValueId gradient_norm(Update *u)
+{
+    ValueId total = {0};
+
+    for (uint32_t i = 1; i < u->m->tensors.n; i++) {
+        if (!u->m->tensors.v[i].parameter)
+            continue;
+        ValueId part = square_sum(u, (TensorId){i});
+        total = total.i ? bin(u, OP_ADD, total, part) : part;
+    }
+    value_of(u->m, total)->hint = sym_intern(u->m->names, "total");
+    return ir_unary(u->m, u->f, OP_SQRT, total, u->loc);
+}
+
+/* min(1, clip / (norm + 1e-6)), as Megatron and PyTorch have it. */
+static ValueId clip_factor(Update *u, ValueId norm, double clip)
+{
+    ValueId factor = bin(u, OP_DIV, num(u, clip),
+                         bin(u, OP_ADD, norm, num(u, 1e-6)));
+
+    return bin(u, OP_MIN, factor, num(u, 1.0));
+}
+
+/* ---- updates --------------------------------------------------------------------- */
+
+/* Decoupled weight decay (Loshchilov & Hutter 2019):
+ *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g²
+ *   p = p - lr wd p - lr (m/bias1) / (sqrt(v/bias2) + eps) */
+static ValueId adamw(Update *u, TensorId t, ValueId p, ValueId g, double decay)
+{
+    double b1 = u->spec->training.optimizer.beta1;
+    double b2 = u->spec->training.optimizer.beta2;
+    ValueId m = bin(u, OP_ADD, scaled(u, read_field(u, t, FIELD_M), b1),
+                    scaled(u, g, 1.0 - b1));
+    ValueId v = bin(u, OP_ADD, scaled(u, read_field(u, t, FIELD_V), b2),
+                    scaled(u, bin(u, OP_MUL, g, g), 1.0 - b2));
+    ValueId root = ir_unary(u->m, u->f, OP_SQRT, bin(u, OP_DIV, v, u->bias2),
+                            u->loc);
+    ValueId step = bin(u, OP_DIV, bin(u, OP_DIV, m, u->bias1),
+                       bin(u, OP_ADD, root,
+                           num(u, u->spec->training.optimizer.eps)));
+
+    ir_write(u->m, u->f, t, FIELD_M, m, u->loc);
+    ir_write(u->m, u->f, t, FIELD_V, v, u->loc);
+    if (decay > 0.0)
+        step = bin(u, OP_ADD, step, scaled(u, p, decay));
+    return bin(u, OP_SUB, p, bin(u, OP_MUL, step, u->lr));
+}
+
+static ValueId sgd(Update *u, ValueId p, ValueId g, double decay)
+{
+    if (decay > 0.0)
+        g = bin(u, OP_ADD, g, scaled(u, p, decay));
+    return bin(u, OP_SUB, p, bin(u, OP_MUL, g, u->lr));
+}
+
+static void update(Update *u, TensorId t)
+{
+    bool master = has_field(u->m, t, FIELD_MASTER);
+    double decay = tensor_of(u->m, t)->decay
+                       ? u->spec->training.optimizer.weight_decay : 0.0;
+    ValueId g = read_field(u, t, FIELD_GSUM);
+    ValueId p = read_field(u, t, master ? FIELD_MASTER : FIELD_PARAM);
+
+    if (u->clip.i)
+        g = bin(u, OP_MUL, g, u->clip);
+    p = has_field(u->m, t, FIELD_M) ? adamw(u, t, p, g, decay)
+                                    : sgd(u, p, g, decay);
+    if (master) {
+        ir_write(u->m, u->f, t, FIELD_MASTER, p, u->loc);
+        p = ir_cast(u->m, u->f, p, tensor_of(u->m, t)->field_dtype[FIELD_PARAM],
+                    u->loc);
+    }
+    ir_write(u->m, u->f, t, FIELD_PARAM, p, u->loc);
+}
+
+static void complete_gradients(Update *u)
+{
+    for (uint32_t i = 1; i < u->m->tensors.n; i++)
+        if (u->m->tensors.v[i].parameter)
+            ir_write(u->m, u->f, (TensorId){i}, FIELD_GSUM,
+                     read_field(u, (TensorId){i}, FIELD_GRAD), u->loc);
+}
+
+static void scalars(Update *u, ValueId norm)
+{
+    double clip = u->spec->training.optimizer.clip_grad;
+
+    u->lr = host(u, "lr");
+    if (u->spec->training.optimizer.type == OPT_ADAMW) {
+        u->bias1 = host(u, "adam_bias1");
+        u->bias2 = host(u, "adam_bias2");
+    }
+    u->clip = clip > 0.0 ? clip_factor(u, norm, clip) : (ValueId){0};
+}
+
+static TensorId loss_tensor(const Module *m)
+{
+    return tensor_find(m, sym_intern(m->names, "loss"));
+}
+
+bool pass_optimizer(Module *m, const Spec *spec)
+{
+    Update u = {.m = m, .spec = spec, .f = m->entry.v[0],
+                .loc = spec_loc(spec, "training.optimizer.type")};
+    Func old = *func_of(m, u.f);
+    ValueId norm;
+
+    memset(&func_of(m, u.f)->body, 0, sizeof old.body);
+    clear_sums(&u);
+    for (uint32_t i = 0; i < old.body.n; i++)
+        vec_push(&func_of(m, u.f)->body, old.body.v[i]);
+    vec_free(&old.body);
+    complete_gradients(&u);
+    norm = gradient_norm(&u);
+    scalars(&u, norm);
+    for (uint32_t i = 1; i < m->tensors.n; i++)
+        if (m->tensors.v[i].parameter)
+            update(&u, (TensorId){i});
+    metric(&u, "loss", ir_read(m, u.f, loss_tensor(m), FIELD_ACC, u.loc));
+    metric(&u, "grad_norm", norm);
+    return true;
+}

@@ -1,0 +1,103 @@
+/* passes.h - the passes of the compiler and the driver that runs them.
+ *
+ * A pass rewrites a Module in place.  passes.def lists them in order with the
+ * properties each needs and makes; passes_run checks those, runs the pass
+ * under a timer, dumps and verifies.  A pass returns false after reporting to
+ * m->diag.
+ */
+#ifndef MEGAC_PASSES_H
+#define MEGAC_PASSES_H
+
+#include "frontend/frontend.h"
+#include "ir/ir.h"
+
+typedef struct {
+    const char *name;
+    bool (*run)(Module *m, const Spec *spec);
+    uint32_t needs, makes;
+    const char *help;
+} Pass;
+
+/* ---- driver.c ----------------------------------------------------------- */
+extern const Pass passes[];
+extern const uint32_t passes_count;
+const Pass *pass_find(const char *name); /* NULL if unknown */
+
+typedef struct {
+    const char *stop_after;  /* NULL: run all */
+    const char *dump_after;  /* a pass's name, "all", or NULL */
+    FILE *dump_to;
+    const char *dump_dir;    /* instead of dump_to: NN-PASS.mir files */
+    bool verify_each;        /* execute before and after each pass */
+    double *seconds;         /* per pass, or NULL; passes_count of them */
+} PassOptions;
+
+/* Runs every pass that the module's properties still call for. */
+bool passes_run(Module *m, const Spec *spec, const PassOptions *options);
+/* Runs one pass with its checks. */
+bool pass_run(const Pass *p, Module *m, const Spec *spec);
+
+/* ---- rewrite.c: copying nodes and replacing values ------------------------ */
+
+/* A map from old values to new ones; unmapped values map to themselves. */
+typedef struct {
+    Vec(ValueId) to; /* by old ValueId; 0: itself */
+} ValueMap;
+
+void map_set(ValueMap *map, ValueId from, ValueId to);
+ValueId map_get(const ValueMap *map, ValueId v);
+void map_free(ValueMap *map);
+
+/* Appends a copy of `n` to f with operands mapped, and maps its results to the
+ * copies' (types, layouts, names and hints are kept).  Returns the copy. */
+NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map);
+/* Replaces operands and function results in place. */
+void func_substitute(Module *m, FuncId f, const ValueMap *map);
+
+/* ---- clean.c -------------------------------------------------------------- */
+/* Drops nodes without effect whose results nobody uses, unused saved results
+ * and parameters of calls, and functions nobody calls. */
+void clean_dead(Module *m);
+/* Merges equal nodes (op, operands, attributes) within each function. */
+void clean_cse(Module *m);
+
+/* ---- one pass per file ------------------------------------------------------ */
+bool pass_grad(Module *m, const Spec *spec);
+bool pass_optimizer(Module *m, const Spec *spec);
+bool pass_layout(Module *m, const Spec *spec);
+bool pass_reshard(Module *m, const Spec *spec);
+bool pass_stage(Module *m, const Spec *spec);
+bool pass_pipeline(Module *m, const Spec *spec);
+bool pass_fuse(Module *m, const Spec *spec);
+bool pass_streams(Module *m, const Spec *spec);
+
+/* ---- schedule.c: who computes what when ------------------------------------- */
+typedef enum { ACTION_F = 'F', ACTION_B = 'B', ACTION_W = 'W' } ActionKind;
+
+typedef struct {
+    ActionKind kind;
+    uint32_t chunk, microbatch;
+} Action;
+
+typedef struct {
+    uint32_t pp, chunks, microbatches;
+    Vec(Action) *ranks; /* one list per pp coordinate */
+} Schedule;
+
+/* The action lists of spec->parallel.schedule; memory in `a`'s lifetime is the
+ * lists' headers, schedule_free releases the lists. */
+Schedule *schedule_make(Arena *a, const Spec *spec);
+void schedule_free(Schedule *s);
+
+typedef struct {
+    double makespan;     /* in units of the costs given */
+    double bubble;       /* idle share of the busiest rank's makespan */
+    uint32_t *in_flight; /* per pp coordinate: most forwards awaiting their B */
+} ScheduleTimes;
+
+/* Executes the lists with costs per F, B and W of one chunk and no time for
+ * messages.  False with a message in *why if they deadlock or miss work. */
+bool schedule_simulate(Arena *a, const Schedule *s, double f, double b,
+                       double w, ScheduleTimes *out, const char **why);
+
+#endif
