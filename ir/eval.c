@@ -45,12 +45,13 @@ static void states_number(Eval *e)
     e->tensor_key = arena_array(e->arena, uint64_t, m->tensors.n + 1);
     for (uint32_t t = 1; t < m->tensors.n; t++) {
         const Tensor *tensor = &m->tensors.v[t];
-        int v = type_dim(&tensor->logical, 'v');
+        const Type *logical = eval_logical(m, (TensorId){t});
+        int v = type_dim(logical, 'v');
 
         e->tensor_key[t] = hash_text(e->opt.seed, sym_text(m->names,
                                                            tensor->name));
         if (v >= 0)
-            e->vocabulary = tensor->logical.size[v];
+            e->vocabulary = logical->size[v];
         for (uint32_t f = 0; f < FIELD_COUNT; f++) {
             e->state_of[t * FIELD_COUNT + f] = e->nstate;
             e->nstate += tensor->per_layer ? m->nlayers : 1;

@@ -190,6 +190,7 @@ uint32_t state_layers(const Eval *e, const EvalRank *r, uint32_t *out);
 EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer);
 /* Whether an array fits one layer of a field as it rests; else a fault. */
 bool state_fits(EvalStep *s, TensorId t, Field f, const EvalArray *given);
+const Type *eval_logical(const Module *m, TensorId t);
 bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer);
 
 /* ---- eval_result.c ------------------------------------------------------ */

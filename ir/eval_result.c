@@ -216,7 +216,7 @@ bool eval_get_tensor(const EvalResult *r, TensorId t, Field f, uint32_t layer,
                      EvalArray *out)
 {
     const EvalArray *whole = padded(r, t, f, layer);
-    EvalArray cut = array_of_type(&tensor_of(r->m, t)->logical);
+    EvalArray cut = array_of_type(eval_logical(r->m, t));
 
     if (!whole->at)
         return false;

@@ -50,6 +50,15 @@ bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer)
 
 /* ---- initial values ---- */
 
+/* A tensor without padding need not say its logical sizes. */
+const Type *eval_logical(const Module *m, TensorId t)
+{
+    const Tensor *tensor = &m->tensors.v[t.i];
+
+    return tensor->logical.dtype == DT_NONE ? &m->types.v[tensor->type.i]
+                                            : &tensor->logical;
+}
+
 /* A spread of (-1, 1) times this, by how the tensor is initialised. */
 static double init_spread(const Tensor *t, double *out_centre)
 {
@@ -101,6 +110,7 @@ static EvalValue *initial_value(const Eval *e, const EvalRank *r, TensorId t,
 {
     const Tensor *tensor = tensor_of(e->m, t);
     EvalArray shape = eval_shape(e, tensor->type, tensor->rest[f]);
+    const Type *logical = eval_logical(e->m, t);
     EvalValue *v = value_alloc(&shape);
     int64_t start[IR_MAX_DIMS];
 
@@ -108,7 +118,7 @@ static EvalValue *initial_value(const Eval *e, const EvalRank *r, TensorId t,
         start[d] = eval_start(e, r->id, tensor->type, tensor->rest[f],
                               shape.dim[d]);
     for (Walk w = walk_of(&v->a); w.more; walk_next(&w)) {
-        int64_t index = logical_index(&tensor->logical, start, &w);
+        int64_t index = logical_index(logical, start, &w);
 
         if (index >= 0)
             v->a.at[w.off[0]] = initial_number(e, t, f, layer, index);
