@@ -86,6 +86,13 @@ static void block_merge(Loader *l, const char *path, const Node *n)
                    n->kind == NODE_LIST ? "list" : "value");
 }
 
+static bool is_plain(const Node *n)
+{
+    return n->kind == NODE_SCALAR && !node_is_null(n);
+}
+
+/* Where a name is both a block and Megatron's name of a key (`optimizer`), the
+ * value decides. */
 static void section_merge(Loader *l, const char *section, const Node *map)
 {
     for (const Node *n = map->first; n; n = n->next) {
@@ -94,10 +101,11 @@ static void section_merge(Loader *l, const char *section, const Node *map)
                               : arena_strdup(l->arena, n->name);
         Spelling spelling;
         const Key *key = schema_resolve(section, n->name, &spelling);
-        if (key)
-            key_merge(l, key, n, &spelling);
-        else if (schema_section(path))
+        bool block = schema_section(path) && !(key && is_plain(n));
+        if (block)
             block_merge(l, path, n);
+        else if (key)
+            key_merge(l, key, n, &spelling);
         else
             suggest_report(l->diag, section, n);
     }
@@ -272,6 +280,14 @@ static const Node *spelling_apply(Loader *l, const Key *key, const Raw *raw)
     return n;
 }
 
+static void required_check(Loader *l, Loc file)
+{
+    for (uint32_t i = 0; i < schema_num_keys; i++)
+        if (!schema_keys[i].fallback && !l->raw[i].node)
+            diag_error(l->diag, file, "MC0008", "%s is required",
+                       schema_keys[i].path);
+}
+
 static void key_load(Loader *l, const Key *key, Loc by_default, Spec *s)
 {
     const Raw *raw = raw_of(l, key);
@@ -284,18 +300,18 @@ static void key_load(Loader *l, const Key *key, Loc by_default, Spec *s)
         value_parse(l->arena, l->diag, key, n, s);
     } else if (key->fallback) {
         value_set_default(l->arena, l->diag, key, by_default, s);
-    } else if (!raw->node && !diag_errors(l->diag)) {
-        diag_error(l->diag, by_default, "MC0008", "%s is required", key->path);
     }
 }
 
 /* Values, then rules; the rules only if every value could be read. */
-static Spec *spec_finish(Loader *l)
+static Spec *spec_finish(Loader *l, const char *name)
 {
     Spec *s = arena_new_of(l->arena, Spec);
     Loc by_default = diag_loc_named(l->diag, "(default)");
     Check check = {l->arena, l->diag, s, by_default};
 
+    if (!diag_errors(l->diag))
+        required_check(l, diag_loc_named(l->diag, name));
     s->locs = arena_array(l->arena, Loc, schema_num_keys);
     for (uint32_t i = 0; i < schema_num_keys; i++)
         key_load(l, &schema_keys[i], by_default, s);
@@ -317,7 +333,7 @@ static Spec *loader_run(Loader *l, const char *name, const Buf *text,
     text_merge(l, name, text);
     for (int i = 0; i < nsets; i++)
         set_merge(l, sets[i]);
-    return l->broken ? NULL : spec_finish(l);
+    return l->broken ? NULL : spec_finish(l, name);
 }
 
 Spec *spec_load(Arena *a, Diag *d, const char *path, const char *const *sets,
