@@ -117,6 +117,21 @@ uint64_t data_index_copy(const DataIndex *index, uint64_t sequence,
                          uint64_t offset, uint64_t n, int64_t limit,
                          int32_t *out_tokens, int64_t *out_bad);
 
+/* ---- data_verify.c ----------------------------------------------------- */
+
+typedef struct {
+    int64_t max_token; /* -1 if there is none */
+    uint64_t longest;  /* tokens of the longest sequence */
+} DataStats;
+
+/* Reads every token; one outside of 0 .. vocab_size-1 (2^31-1 if that is 0) is
+ * an error that says where it stands. */
+MC_MUST_USE Status data_index_scan(const DataIndex *index, int64_t vocab_size,
+                                   DataStats *out_stats);
+/* Also checks that the sequences fill the .bin without gap or overlap. */
+MC_MUST_USE Status data_index_verify(const DataIndex *index,
+                                     int64_t vocab_size, DataStats *out_stats);
+
 /* ---- data_write.c ------------------------------------------------------ */
 
 /* Writes PREFIX.bin.tmp and PREFIX.idx.tmp and renames both at the end, the

@@ -31,18 +31,21 @@ struct DataWriter {
 
 /* ---- opening and dropping ------------------------------------------------ */
 
+static Status open_file(const char *path, FILE **out_file)
+{
+    *out_file = fopen(path, "wb");
+    if (!*out_file)
+        return status_make(STATUS_INPUT, "%s: %s", path, strerror(errno));
+    return STATUS_NONE;
+}
+
 static Status open_files(const char *prefix, DataWriter *w)
 {
     for (int i = 0; i < PATHS; i++)
         if (asprintf(&w->paths[i], "%s%s", prefix, suffixes[i]) < 0)
             return status_make(STATUS_SYSTEM, "out of memory");
-    w->bin = fopen(w->paths[PATH_BIN_TMP], "wb");
-    if (!w->bin)
-        return status_system(errno, "%s", w->paths[PATH_BIN_TMP]);
-    w->idx = fopen(w->paths[PATH_IDX_TMP], "wb");
-    if (!w->idx)
-        return status_system(errno, "%s", w->paths[PATH_IDX_TMP]);
-    return STATUS_NONE;
+    STATUS_TRY(open_file(w->paths[PATH_BIN_TMP], &w->bin));
+    return open_file(w->paths[PATH_IDX_TMP], &w->idx);
 }
 
 Status data_writer_open(const char *prefix, DataType type,

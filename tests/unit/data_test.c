@@ -257,9 +257,9 @@ static void test_samples_run_over_the_epoch(void **state)
         bytes[i] = (uint8_t)i;
     put_file(in_home("text"), bytes, sizeof bytes);
     DataSource source = {in_home("text"), 1};
-    DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source, .sources_n = 1,
-                    .seed = 7, .seq_length = 10, .vocab_size = 256,
-                    .samples = 12};
+    DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source,
+                    .sources_n = 1, .seed = 7, .seq_length = 10,
+                    .vocab_size = 256, .samples = 12};
     ok(data_open(&c, &d));
     for (uint64_t i = 0; i < 12; i++) {
         ok(data_sample(d, i, tokens));
@@ -284,9 +284,9 @@ static void test_text_is_split_by_bytes(void **state)
         bytes[i] = i < 900 ? 'a' : 'b';
     put_file(in_home("halves"), bytes, sizeof bytes);
     DataSource source = {in_home("halves"), 1};
-    DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source, .sources_n = 1,
-                    .split = "9, 1", .part = DATA_VALID, .seq_length = 4,
-                    .vocab_size = 256, .samples = 24};
+    DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source,
+                    .sources_n = 1, .split = "9, 1", .part = DATA_VALID,
+                    .seq_length = 4, .vocab_size = 256, .samples = 24};
     ok(data_open(&c, &d));
     for (uint64_t i = 0; i < 24; i++) {
         ok(data_sample(d, i, tokens));
@@ -423,7 +423,8 @@ static void test_token_outside_of_vocabulary(void **state)
 {
     DataSource source = {prefixes[0], 1};
     DataConfig c = {.kind = DATA_KIND_INDEXED, .sources = &source,
-                    .sources_n = 1, .seq_length = 16, .vocab_size = 20000, .samples = 200};
+                    .sources_n = 1, .seq_length = 16, .vocab_size = 20000,
+                    .samples = 200};
     int32_t tokens[17];
     Status status = STATUS_NONE;
     char sample[64];
@@ -450,7 +451,8 @@ static void test_bad_configurations(void **state)
 {
     DataSource sources[2] = {{prefixes[0], 1}, {prefixes[1], 0}};
     DataConfig c = {.kind = DATA_KIND_INDEXED, .sources = sources,
-                    .sources_n = 1, .seq_length = 16, .vocab_size = 50000, .samples = 20};
+                    .sources_n = 1, .seq_length = 16, .vocab_size = 50000,
+                    .samples = 20};
 
     (void)state;
     static const char *const splits[] = {"", "a", "1,,2", "1;2", "1,2,3,4",
