@@ -10,8 +10,9 @@
 typedef struct PassCheck PassCheck;
 
 PassCheck *pass_check_new(Module *m);
-/* False after reporting which pass changed which tensor. */
-bool pass_check_after(PassCheck *c, Module *m, const char *pass);
+/* False after reporting which pass changed which tensor.  A pass that extends
+ * the program (by gradients, by the optimizer) must keep the loss alone. */
+bool pass_check_after(PassCheck *c, Module *m, const char *pass, bool extends);
 void pass_check_free(PassCheck *c);
 
 #endif

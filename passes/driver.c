@@ -8,7 +8,8 @@
 #include "passes/check.h"
 
 const Pass passes[] = {
-#define PASS(name, needs, makes, help) {#name, pass_##name, needs, makes, help},
+#define PASS(name, needs, makes, extends, help)                                \
+    {#name, pass_##name, needs, makes, extends, help},
 #include "passes/passes.def"
 #undef PASS
 };
@@ -75,7 +76,7 @@ bool passes_run(Module *m, const Spec *spec, const PassOptions *o)
             o->seconds[i] = mc_seconds() - start;
         dump(m, p, o);
         if (ok && check)
-            ok = pass_check_after(check, m, p->name);
+            ok = pass_check_after(check, m, p->name, p->extends);
         if (o->stop_after && strcmp(o->stop_after, p->name) == 0)
             break;
     }

@@ -15,6 +15,7 @@ typedef struct {
     const char *name;
     bool (*run)(Module *m, const Spec *spec);
     uint32_t needs, makes;
+    bool extends; /* adds to what the program computes */
     const char *help;
 } Pass;
 

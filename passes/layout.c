@@ -1,0 +1,528 @@
+/* layout.c - a layout for every value, from those of the weights.
+ *
+ *   %y = dot %x{s@tp}, %w{f@tp}     →    %x1 = convert %x{s@tp} to {}
+ *                                        %y  = dot %x1, %w : {f@tp}
+ *
+ * Values are visited in order of execution; a callee is laid out at its call.
+ * At each node the splits of its operands compete for the atoms of the mesh,
+ * dimension by dimension: first what the result will be accumulated into, then
+ * the operands, weights before activations, dimensions of the result before
+ * contracted ones.  Operands that differ from what was chosen are converted.
+ *
+ * Partial sums are kept as long as ops are linear in them, so that a gradient
+ * is reduced once, where it rests.  A value with a hint takes the hint's layout
+ * as soon as it exists; that is the only place where one is imposed.
+ */
+#include "passes/passes.h"
+
+typedef struct {
+    ValueId from, to;
+    LayoutId layout;
+} Conversion;
+
+/* One function being laid out. */
+typedef struct {
+    Module *m;
+    bool *done;        /* by FuncId */
+    bool *grad_rests;  /* by TensorId: rest[FIELD_GRAD] is settled */
+    FuncId f;
+    ValueMap now;      /* a value -> the version with its hint's layout */
+    Vec(Conversion) made;
+    Vec(uint32_t) goal; /* by ValueId: tensor it is accumulated into, or 0 */
+} Place;
+
+static const Layout *layout_at(const Module *m, ValueId v)
+{
+    return layout_of(m, m->values.v[v.i].layout);
+}
+
+/* The splits of `l` that a value of type `t` has, and none of its sums. */
+static Layout restricted(const Layout *l, const Type *t)
+{
+    Layout out = {0};
+
+    for (uint8_t i = 0; i < l->nsplit; i++)
+        if (type_dim(t, l->split[i].dim) >= 0)
+            layout_set_split(&out, l->split[i].dim, l->split[i].atom,
+                             l->split[i].n);
+    return out;
+}
+
+/* ---- conversions ----------------------------------------------------------- */
+
+static ValueId convert(Place *p, ValueId v, LayoutId to);
+
+static bool is_generator(const Module *m, ValueId v)
+{
+    Op op = (Op)m->nodes.v[m->values.v[v.i].def.i].op;
+
+    return (op_info[op].flags & OPF_GENERATOR) != 0;
+}
+
+/* A generated value is made again in the layout wanted. */
+static ValueId regenerate(Place *p, ValueId v, LayoutId to)
+{
+    Module *m = p->m;
+    ValueMap map = {0};
+    NodeId def = value_of(m, v)->def, copy;
+
+    for (uint32_t i = 0; i < node_of(m, def)->nargs; i++) {
+        ValueId arg = node_arg(m, node_of(m, def), i);
+        Layout l = restricted(layout_of(m, to), value_type(m, arg));
+        map_set(&map, arg, convert(p, arg, layout_intern(m, &l)));
+    }
+    copy = node_copy(m, p->f, def, &map);
+    map_free(&map);
+    v = node_res(node_of(m, copy), 0);
+    value_of(m, v)->layout = to;
+    return v;
+}
+
+static ValueId convert(Place *p, ValueId v, LayoutId to)
+{
+    Module *m = p->m;
+    const Value old = *value_of(m, v);
+    Conversion c = {v, v, to};
+    NodeId n;
+
+    if (old.layout.i == to.i)
+        return v;
+    for (uint32_t i = 0; i < p->made.n; i++)
+        if (p->made.v[i].from.i == v.i && p->made.v[i].layout.i == to.i)
+            return p->made.v[i].to;
+    if (is_generator(m, v)) {
+        c.to = regenerate(p, v, to);
+    } else {
+        Loc loc = node_of(m, old.def)->loc;
+        n = node_new(m, p->f, OP_CONVERT, &v, 1, (AttrsId){0}, &old.type, 1,
+                     loc);
+        c.to = node_res(node_of(m, n), 0);
+        value_of(m, c.to)->layout = to;
+        value_of(m, c.to)->name = old.name;
+    }
+    vec_push(&p->made, c);
+    return c.to;
+}
+
+/* ---- which atoms split which dimension --------------------------------------- */
+
+typedef struct {
+    Layout want;  /* splits chosen so far, over all letters of the node */
+    AxisSet used; /* their atoms */
+} Choice;
+
+/* Letters that an upper-case one in the signature keeps whole. */
+static bool stays_whole(const Node *n, char dim)
+{
+    const char *sig = op_info[n->op].sig;
+
+    return strchr(sig, dim - 'a' + 'A') != NULL;
+}
+
+static void take(Place *p, const Node *n, Choice *c, const Split *s)
+{
+    AxisSet axes = split_axes(&p->m->mesh, s);
+
+    if (layout_split(&c->want, s->dim) || (axes & c->used) ||
+        stays_whole(n, s->dim))
+        return;
+    layout_set_split(&c->want, s->dim, s->atom, s->n);
+    c->used |= axes;
+}
+
+static bool in_results(const Module *m, const Node *n, char dim)
+{
+    for (uint32_t i = 0; i < n->nres; i++)
+        if (type_dim(value_type(m, node_res(n, i)), dim) >= 0)
+            return true;
+    return false;
+}
+
+static bool in_operands(const Module *m, const Node *n, char dim)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (type_dim(value_type(m, node_arg(m, n, i)), dim) >= 0)
+            return true;
+    return false;
+}
+
+static bool is_weight(const Module *m, ValueId v)
+{
+    return m->nodes.v[m->values.v[v.i].def.i].op == OP_READ;
+}
+
+static void take_operands(Place *p, const Node *n, Choice *c, bool weights,
+                          bool free)
+{
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        ValueId v = node_arg(p->m, n, i);
+        const Layout *l = layout_at(p->m, v);
+        if (is_weight(p->m, v) != weights || is_generator(p->m, v))
+            continue;
+        for (uint8_t k = 0; k < l->nsplit; k++)
+            if (in_results(p->m, n, l->split[k].dim) == free)
+                take(p, n, c, &l->split[k]);
+    }
+}
+
+/* Dimensions that the op creates are split as the tensor that will take the
+ * result in: a table's gradient by rows of the table. */
+static void take_goal(Place *p, const Node *n, Choice *c)
+{
+    uint32_t goal;
+    const Layout *l;
+
+    if (n->nres != 1 || node_res(n, 0).i >= p->goal.n)
+        return;
+    goal = p->goal.v[node_res(n, 0).i];
+    if (goal == 0)
+        return;
+    l = layout_of(p->m, p->m->tensors.v[goal].rest[FIELD_PARAM]);
+    for (uint8_t k = 0; k < l->nsplit; k++)
+        if (!in_operands(p->m, n, l->split[k].dim))
+            take(p, n, c, &l->split[k]);
+}
+
+static Choice choose(Place *p, const Node *n)
+{
+    Choice c = {0};
+
+    take_goal(p, n, &c);
+    take_operands(p, n, &c, true, true);
+    take_operands(p, n, &c, false, true);
+    take_operands(p, n, &c, true, false);
+    take_operands(p, n, &c, false, false);
+    return c;
+}
+
+/* ---- partial sums ---------------------------------------------------------------- */
+
+static char linearity(const Node *n, uint32_t i)
+{
+    const char *lin = op_info[n->op].linear;
+    size_t len = strlen(lin);
+
+    return i < len ? lin[i] : lin[len - 1];
+}
+
+static AxisSet sum_of(const Module *m, ValueId v)
+{
+    const Layout *l = layout_at(m, v);
+
+    return l->partial_max ? 0 : l->partial;
+}
+
+/* Over which atoms every operand of a jointly linear op can be a partial sum.
+ * Sums over different sets are reconciled by masking (the op `only`), scalars
+ * too; a complete tensor among them asks for completion instead. */
+static AxisSet joint_sum(Place *p, const Node *n)
+{
+    AxisSet all = 0;
+
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        ValueId v = node_arg(p->m, n, i);
+        AxisSet sum = sum_of(p->m, v);
+        if (sum == 0 && value_type(p->m, v)->ndim > 0)
+            return 0;
+        all |= sum;
+    }
+    return all;
+}
+
+/* The atoms over which operand i may stay a partial sum, and the result with
+ * it.  Of separately linear operands, one. */
+static AxisSet kept_sum(Place *p, const Node *n, uint32_t i, AxisSet used)
+{
+    AxisSet sum = sum_of(p->m, node_arg(p->m, n, i));
+    char lin = linearity(n, i);
+
+    if (lin == 'j')
+        sum = joint_sum(p, n);
+    if (lin == '-' || (sum & used))
+        return 0;
+    for (uint32_t k = 0; lin == 's' && k < n->nargs; k++)
+        if (k != i && sum_of(p->m, node_arg(p->m, n, k)))
+            return 0;
+    return sum;
+}
+
+/* ---- nodes with a signature ---------------------------------------------------------- */
+
+static void set_arg(Place *p, NodeId id, uint32_t i, ValueId v)
+{
+    p->m->args.v[node_of(p->m, id)->arg + i] = v;
+}
+
+static AxisSet contracted(const Module *m, const Layout *want, const Type *t)
+{
+    AxisSet out = 0;
+
+    for (uint8_t i = 0; i < want->nsplit; i++)
+        if (type_dim(t, want->split[i].dim) < 0)
+            out |= split_axes(&m->mesh, &want->split[i]);
+    return out;
+}
+
+static void lay_results(Place *p, const Node *n, const Layout *want,
+                        AxisSet sum)
+{
+    bool maximum = op_info[n->op].sig[0] == '^';
+
+    for (uint32_t i = 0; i < n->nres; i++) {
+        const Type *t = value_type(p->m, node_res(n, i));
+        Layout l = restricted(want, t);
+        AxisSet inner = contracted(p->m, want, t);
+        l.partial = sum | (maximum ? 0 : inner);
+        l.partial_max = maximum ? inner : 0;
+        value_of(p->m, node_res(n, i))->layout = layout_intern(p->m, &l);
+    }
+}
+
+static void lay_by_signature(Place *p, NodeId id)
+{
+    const Node n = *node_of(p->m, id);
+    Choice c = choose(p, &n);
+    AxisSet sums = 0, kept[8];
+    mc_assert(n.nargs <= MC_LEN(kept));
+
+    for (uint32_t i = 0; i < n.nargs; i++) {
+        kept[i] = kept_sum(p, &n, i, c.used);
+        sums |= kept[i];
+    }
+    for (uint32_t i = 0; i < n.nargs; i++) {
+        ValueId v = node_arg(p->m, &n, i);
+        Layout l = restricted(&c.want, value_type(p->m, v));
+        l.partial = kept[i];
+        set_arg(p, id, i, convert(p, v, layout_intern(p->m, &l)));
+    }
+    lay_results(p, node_of(p->m, id), &c.want, sums);
+}
+
+/* ---- state --------------------------------------------------------------------------- */
+
+static LayoutId completed(Module *m, LayoutId l)
+{
+    Layout whole = *layout_of(m, l);
+
+    whole.partial = whole.partial_max = 0;
+    return layout_intern(m, &whole);
+}
+
+/* The first accumulation settles how a gradient rests. */
+static void lay_accum(Place *p, NodeId id)
+{
+    const Node n = *node_of(p->m, id);
+    TensorId t = attr_tensor(p->m, n.attrs, AK_TENSOR);
+    Field field = (Field)attr_int(p->m, n.attrs, AK_FIELD, 0);
+    ValueId v = node_arg(p->m, &n, 0);
+
+    if (!p->grad_rests[t.i]) {
+        Layout l = restricted(
+            layout_of(p->m, tensor_of(p->m, t)->rest[FIELD_PARAM]),
+            value_type(p->m, v));
+        l.partial = sum_of(p->m, v) & ~layout_split_axes(&p->m->mesh, &l);
+        tensor_of(p->m, t)->rest[field] = layout_intern(p->m, &l);
+        p->grad_rests[t.i] = true;
+    }
+    set_arg(p, id, 0, convert(p, v, tensor_of(p->m, t)->rest[field]));
+}
+
+static void lay_state(Place *p, NodeId id)
+{
+    const Node n = *node_of(p->m, id);
+    TensorId t = attr_tensor(p->m, n.attrs, AK_TENSOR);
+    LayoutId rest = tensor_of(p->m, t)
+                        ->rest[attr_int(p->m, n.attrs, AK_FIELD, 0)];
+
+    if (n.op == OP_READ)
+        value_of(p->m, node_res(&n, 0))->layout = rest;
+    if (n.op == OP_WRITE)
+        set_arg(p, id, 0, convert(p, node_arg(p->m, &n, 0), rest));
+}
+
+/* ---- calls ----------------------------------------------------------------------------- */
+
+static LayoutId hint_layout(const Module *m, Sym hint)
+{
+    for (uint32_t i = 0; i < m->hints.n; i++)
+        if (m->hints.v[i].name.i == hint.i)
+            return m->hints.v[i].layout;
+    return (LayoutId){0};
+}
+
+/* The first argument that is cut along a dimension decides that dimension's
+ * split for all arguments that are. */
+static const Split *cut_split(const Place *p, const Node *n, int mode)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (call_arg_mode(p->m, n, i) == mode)
+            return layout_split(layout_at(p->m, node_arg(p->m, n, i)),
+                                (char)mode);
+    return NULL;
+}
+
+static LayoutId param_layout(Place *p, const Node *n, uint32_t i, ValueId param)
+{
+    Module *m = p->m;
+    int mode = call_arg_mode(m, n, i);
+    const Type *t = value_type(m, param);
+    LayoutId named = hint_layout(m, value_of(m, param)->hint);
+    Layout l = restricted(layout_at(m, node_arg(m, n, i)), t);
+
+    if (named.i)
+        return named;
+    if (mode > MODE_CARRY && type_dim(t, (char)mode) >= 0) {
+        const Split *s = cut_split(p, n, mode);
+        layout_set_split(&l, (char)mode, s ? s->atom : NULL, s ? s->n : 0);
+    }
+    return layout_intern(m, &l);
+}
+
+static void lay_function(Place *outer, FuncId f, const Node *call);
+
+static void lay_call(Place *p, NodeId id)
+{
+    Module *m = p->m;
+    const Node n = *node_of(m, id);
+    FuncId callee = call_scan(m, &n).callee;
+
+    if (!p->done[callee.i]) {
+        for (uint32_t i = 0; i < n.nargs; i++) {
+            ValueId param = func_of(m, callee)->params.v[i];
+            value_of(m, param)->layout = param_layout(p, &n, i, param);
+        }
+        lay_function(p, callee, &n);
+    }
+    for (uint32_t i = 0; i < n.nargs; i++) {
+        LayoutId l = value_of(m, func_of(m, callee)->params.v[i])->layout;
+        set_arg(p, id, i, convert(p, node_arg(m, &n, i), l));
+    }
+    for (uint32_t i = 0; i < n.nres; i++)
+        value_of(m, node_res(&n, i))->layout =
+            value_of(m, func_of(m, callee)->results.v[i])->layout;
+}
+
+/* ---- one function ---------------------------------------------------------------------- */
+
+static void lay_node(Place *p, NodeId id)
+{
+    const Node n = *node_of(p->m, id);
+
+    switch (n.op) {
+    case OP_READ: case OP_WRITE: case OP_CLEAR:
+        lay_state(p, id);
+        break;
+    case OP_ACCUM:
+        lay_accum(p, id);
+        break;
+    case OP_CALL:
+        lay_call(p, id);
+        break;
+    default:
+        lay_by_signature(p, id);
+        break;
+    }
+}
+
+/* Gives hinted results their layout; later uses see the converted value. */
+static void impose_hints(Place *p, const Node *n)
+{
+    for (uint32_t i = 0; i < n->nres; i++) {
+        ValueId v = node_res(n, i), c;
+        Sym hint = value_of(p->m, v)->hint;
+        LayoutId named = hint_layout(p->m, hint);
+        if (named.i == 0 || named.i == value_of(p->m, v)->layout.i)
+            continue;
+        c = convert(p, v, named);
+        value_of(p->m, v)->hint = (Sym){0};
+        value_of(p->m, c)->hint = hint;
+        map_set(&p->now, v, c);
+    }
+}
+
+static void find_goals(Place *p, const Func *fn)
+{
+    const Module *m = p->m;
+
+    for (uint32_t i = 0; i < fn->body.n; i++) {
+        const Node *n = &m->nodes.v[fn->body.v[i].i];
+        if (n->op != OP_ACCUM)
+            continue;
+        ValueId v = node_arg(m, n, 0);
+        while (p->goal.n <= v.i)
+            vec_push(&p->goal, 0);
+        p->goal.v[v.i] = attr_tensor(m, n->attrs, AK_TENSOR).i;
+    }
+}
+
+/* Carried results come back in the layout of the parameter they feed; other
+ * results are complete. */
+static void settle_results(Place *p, const Node *call)
+{
+    Module *m = p->m;
+    uint32_t carry = 0;
+
+    for (uint32_t i = 0; i < func_of(m, p->f)->results.n; i++) {
+        ValueId v = map_get(&p->now, func_of(m, p->f)->results.v[i]);
+        LayoutId to = completed(m, value_of(m, v)->layout);
+        if (call && call_res_mode(m, call, i) == MODE_CARRY) {
+            while (call_arg_mode(m, call, carry) != MODE_CARRY)
+                carry++;
+            to = value_of(m, func_of(m, p->f)->params.v[carry++])->layout;
+        }
+        v = convert(p, v, to);
+        func_of(m, p->f)->results.v[i] = v;
+    }
+}
+
+static void lay_function(Place *outer, FuncId f, const Node *call)
+{
+    Module *m = outer->m;
+    Place p = {.m = m, .done = outer->done, .grad_rests = outer->grad_rests,
+               .f = f};
+    Func old = *func_of(m, f);
+
+    p.done[f.i] = true;
+    find_goals(&p, &old);
+    memset(&func_of(m, f)->body, 0, sizeof old.body);
+    for (uint32_t i = 0; i < old.body.n; i++) {
+        NodeId id = old.body.v[i];
+        for (uint32_t k = 0; k < node_of(m, id)->nargs; k++)
+            set_arg(&p, id, k,
+                    map_get(&p.now, node_arg(m, node_of(m, id), k)));
+        lay_node(&p, id);
+        vec_push(&func_of(m, f)->body, id);
+        impose_hints(&p, node_of(m, id));
+    }
+    settle_results(&p, call);
+    vec_free(&old.body);
+    map_free(&p.now);
+    vec_free(&p.made);
+    vec_free(&p.goal);
+}
+
+/* The batch: sequences over cp, samples over dp. */
+static LayoutId batch_layout(Module *m)
+{
+    uint8_t atoms[IR_MAX_ATOMS];
+    Layout l = {0};
+
+    layout_set_split(&l, 'b', atoms, mesh_axis_atoms(m, "dp", atoms));
+    layout_set_split(&l, 's', atoms, mesh_axis_atoms(m, "cp", atoms));
+    return layout_intern(m, &l);
+}
+
+bool pass_layout(Module *m, const Spec *spec)
+{
+    FuncId entry = m->entry.v[0];
+    Place p = {.m = m,
+               .done = arena_array(m->arena, bool, m->funcs.n),
+               .grad_rests = arena_array(m->arena, bool, m->tensors.n)};
+
+    (void)spec;
+    for (uint32_t i = 0; i < func_of(m, entry)->params.n; i++)
+        value_of(m, func_of(m, entry)->params.v[i])->layout = batch_layout(m);
+    lay_function(&p, entry, NULL);
+    clean_dead(m);
+    return true;
+}

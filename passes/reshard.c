@@ -1,0 +1,236 @@
+/* reshard.c - each conversion becomes the collectives that perform it.
+ *
+ *   from               to              collective
+ *   sum over a         d split by a    reduce_scatter
+ *   sum over a         complete        all_reduce
+ *   max over a         complete        all_reduce_max
+ *   complete           sum over a      only (a local mask)
+ *   d split by a       e split by a    all_to_all
+ *   d split by a       whole           all_gather
+ *   whole              d split by a    slice (local)
+ *
+ * Steps are taken in this order, so data is reduced before it is gathered and
+ * what can be moved is not gathered first.  A split is a list of atoms, most
+ * significant first; gathering and scattering work at its end.
+ */
+#include "passes/passes.h"
+
+typedef struct {
+    Module *m;
+    FuncId f;
+    Loc loc;
+    ValueId v;   /* the value so far */
+    Layout have; /* its layout */
+    Layout want;
+} Reshard;
+
+static void step(Reshard *r, Op op, AxisSet axes, char dim, char from)
+{
+    Attr list[3];
+    uint32_t n = 0;
+    TypeId type = value_of(r->m, r->v)->type;
+    Sym name = value_of(r->m, r->v)->name;
+    NodeId node;
+
+    list[n++] = attr_of_axes(AK_AXES, axes);
+    if (dim)
+        list[n++] = attr_of_int(AK_DIM, dim);
+    if (from)
+        list[n++] = attr_of_int(AK_FROM_DIM, from);
+    node = node_new(r->m, r->f, op, &r->v, 1, attrs_intern(r->m, list, n),
+                    &type, 1, r->loc);
+    r->v = node_res(node_of(r->m, node), 0);
+    value_of(r->m, r->v)->name = name;
+    value_of(r->m, r->v)->layout = layout_intern(r->m, &r->have);
+}
+
+static uint8_t split_of(const Layout *l, char dim, uint8_t *atoms)
+{
+    const Split *s = layout_split(l, dim);
+
+    if (!s)
+        return 0;
+    memcpy(atoms, s->atom, s->n);
+    return s->n;
+}
+
+/* How many leading atoms two splits of a dimension share. */
+static uint8_t shared_prefix(const Layout *a, const Layout *b, char dim)
+{
+    uint8_t x[IR_MAX_SPLIT], y[IR_MAX_SPLIT];
+    uint8_t nx = split_of(a, dim, x), ny = split_of(b, dim, y), n = 0;
+
+    while (n < nx && n < ny && x[n] == y[n])
+        n++;
+    return n;
+}
+
+static AxisSet atoms_from(const Layout *l, char dim, uint8_t first)
+{
+    uint8_t atoms[IR_MAX_SPLIT];
+    uint8_t n = split_of(l, dim, atoms);
+    AxisSet set = 0;
+
+    for (uint8_t i = first; i < n; i++)
+        set |= 1u << atoms[i];
+    return set;
+}
+
+/* ---- the steps --------------------------------------------------------------- */
+
+static void reduce_scatter(Reshard *r)
+{
+    for (uint8_t i = 0; i < r->want.nsplit; i++) {
+        char dim = r->want.split[i].dim;
+        uint8_t atoms[IR_MAX_SPLIT];
+        uint8_t same = shared_prefix(&r->have, &r->want, dim);
+        uint8_t n = split_of(&r->want, dim, atoms);
+        AxisSet rest = atoms_from(&r->want, dim, same);
+        if (same != split_of(&r->have, dim, (uint8_t[IR_MAX_SPLIT]){0}) ||
+            rest == 0 || (rest & ~r->have.partial))
+            continue;
+        layout_set_split(&r->have, dim, atoms, n);
+        r->have.partial &= ~rest;
+        step(r, OP_REDUCE_SCATTER, rest, dim, 0);
+    }
+}
+
+static void all_reduce(Reshard *r)
+{
+    AxisSet sum = r->have.partial & ~r->want.partial;
+    AxisSet max = r->have.partial_max & ~r->want.partial_max;
+
+    if (sum) {
+        r->have.partial &= ~sum;
+        step(r, OP_ALL_REDUCE, sum, 0, 0);
+    }
+    if (max) {
+        r->have.partial_max &= ~max;
+        step(r, OP_ALL_REDUCE_MAX, max, 0, 0);
+    }
+}
+
+/* Moves the last atoms of one dimension's split to another's end. */
+static bool move_split(Reshard *r, char from, char to)
+{
+    uint8_t have_from[IR_MAX_SPLIT], want_to[IR_MAX_SPLIT];
+    uint8_t keep = shared_prefix(&r->have, &r->want, from);
+    uint8_t same = shared_prefix(&r->have, &r->want, to);
+    uint8_t n = split_of(&r->want, to, want_to);
+    AxisSet moved = atoms_from(&r->have, from, keep);
+
+    if (moved == 0 || moved != atoms_from(&r->want, to, same) ||
+        same != split_of(&r->have, to, (uint8_t[IR_MAX_SPLIT]){0}))
+        return false;
+    split_of(&r->have, from, have_from);
+    layout_set_split(&r->have, from, have_from, keep);
+    layout_set_split(&r->have, to, want_to, n);
+    step(r, OP_ALL_TO_ALL, moved, to, from);
+    return true;
+}
+
+static void all_to_all(Reshard *r)
+{
+    const Layout before = r->have;
+
+    for (uint8_t i = 0; i < before.nsplit; i++)
+        for (uint8_t k = 0; k < r->want.nsplit; k++)
+            if (before.split[i].dim != r->want.split[k].dim &&
+                move_split(r, before.split[i].dim, r->want.split[k].dim))
+                break;
+}
+
+static void all_gather(Reshard *r)
+{
+    const Layout before = r->have;
+
+    for (uint8_t i = 0; i < before.nsplit; i++) {
+        char dim = before.split[i].dim;
+        uint8_t atoms[IR_MAX_SPLIT];
+        uint8_t keep = shared_prefix(&r->have, &r->want, dim);
+        AxisSet rest = atoms_from(&r->have, dim, keep);
+        if (rest == 0)
+            continue;
+        split_of(&r->have, dim, atoms);
+        layout_set_split(&r->have, dim, atoms, keep);
+        step(r, OP_ALL_GATHER, rest, dim, 0);
+    }
+}
+
+static void slice(Reshard *r)
+{
+    for (uint8_t i = 0; i < r->want.nsplit; i++) {
+        char dim = r->want.split[i].dim;
+        uint8_t atoms[IR_MAX_SPLIT];
+        uint8_t same = shared_prefix(&r->have, &r->want, dim);
+        uint8_t n = split_of(&r->want, dim, atoms);
+        AxisSet rest = atoms_from(&r->want, dim, same);
+        if (rest == 0)
+            continue;
+        layout_set_split(&r->have, dim, atoms, n);
+        step(r, OP_SLICE, rest, dim, 0);
+    }
+}
+
+static void mask(Reshard *r)
+{
+    AxisSet more = r->want.partial & ~r->have.partial;
+
+    if (more == 0)
+        return;
+    r->have.partial |= more;
+    step(r, OP_ONLY, more, 0, 0);
+}
+
+static ValueId lower(Module *m, FuncId f, const Node *convert)
+{
+    Reshard r = {.m = m, .f = f, .loc = convert->loc,
+                 .v = node_arg(m, convert, 0)};
+    ValueId to = node_res(convert, 0);
+
+    r.have = *layout_of(m, value_of(m, r.v)->layout);
+    r.want = *layout_of(m, value_of(m, to)->layout);
+    reduce_scatter(&r);
+    all_reduce(&r);
+    all_to_all(&r);
+    all_gather(&r);
+    slice(&r);
+    mask(&r);
+    mc_assert(layout_intern(m, &r.have).i == value_of(m, to)->layout.i);
+    value_of(m, r.v)->hint = value_of(m, to)->hint;
+    return r.v;
+}
+
+static void reshard_function(Module *m, FuncId f)
+{
+    Func old = *func_of(m, f);
+    ValueMap map = {0};
+
+    memset(&func_of(m, f)->body, 0, sizeof old.body);
+    for (uint32_t i = 0; i < old.body.n; i++) {
+        NodeId id = old.body.v[i];
+        for (uint32_t k = 0; k < node_of(m, id)->nargs; k++) {
+            ValueId *arg = &m->args.v[node_of(m, id)->arg + k];
+            *arg = map_get(&map, *arg);
+        }
+        const Node n = *node_of(m, id);
+        if (n.op == OP_CONVERT)
+            map_set(&map, node_res(&n, 0), lower(m, f, &n));
+        else
+            vec_push(&func_of(m, f)->body, id);
+    }
+    func_substitute(m, f, &map);
+    map_free(&map);
+    vec_free(&old.body);
+}
+
+bool pass_reshard(Module *m, const Spec *spec)
+{
+    (void)spec;
+    for (uint32_t i = 1; i < m->funcs.n; i++)
+        if (m->funcs.v[i].kind == FUNC_GRAPH)
+            reshard_function(m, (FuncId){i});
+    clean_cse(m);
+    clean_dead(m);
+    return true;
+}
