@@ -100,4 +100,10 @@ void string_print(const char *s, Buf *out); /* quoted */
 void decls_print(const Module *m, Buf *out);  /* before the functions */
 void stages_print(const Module *m, Buf *out); /* behind them */
 
+/* ---- verify_layout.c ------------------------------------------------------------ */
+/* What is illegal in a layout of values of type t, or NULL. */
+const char *layout_problem(const Module *m, const Type *t, const Layout *l);
+/* What does not fit in the layouts of a node's operands and results, or NULL. */
+const char *node_layout_problem(const Module *m, const Node *n);
+
 #endif
