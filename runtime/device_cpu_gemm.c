@@ -1,0 +1,246 @@
+/* device_cpu_gemm.c - the plan's matrix products as oneDNN primitives.
+ *
+ * Each row of the gemm table becomes one matmul primitive when the plan is
+ * loaded: transposed storage and row distances are strides of its memory
+ * descriptors, accumulation is a sum post-op.  Running one sets the data
+ * handles of four prepared memory objects.  All primitives share one
+ * scratchpad of the largest size asked for, so nothing is allocated later.
+ */
+#include "runtime/device.h"
+
+#include <dnnl.h>
+#include <stdlib.h>
+
+enum { ARGS_MAX = 5, SCRATCH_ALIGN = 64 };
+
+typedef struct {
+    dnnl_primitive_t primitive;
+    dnnl_memory_t memory[ARGS_MAX]; /* A, B, C, bias or none, scratchpad */
+    dnnl_exec_arg_t args[ARGS_MAX];
+    int nargs, noperands;
+} CpuGemm;
+
+struct CpuGemms {
+    const Plan *plan;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    CpuGemm *rows;
+    void *scratch;
+};
+
+static Status check(dnnl_status_t code, const char *what)
+{
+    if (code == dnnl_success)
+        return STATUS_NONE;
+    return status_make(STATUS_SYSTEM, "oneDNN cannot %s (its error %d)", what,
+                       (int)code);
+}
+
+/* ---- descriptors ----------------------------------------------------------- */
+
+static dnnl_data_type_t dnnl_type(uint8_t dtype)
+{
+    return dtype == PLAN_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* `batch` matrices of rows x columns; `ld` is the distance between stored
+ * rows.  A product without a batch has two dimensions. */
+static Status describe(const PlanGemm *g, int64_t rows, int64_t columns,
+                       int64_t ld, int64_t stride, bool transposed,
+                       uint8_t dtype, dnnl_memory_desc_t *out)
+{
+    dnnl_dims_t dims = {g->batch, rows, columns};
+    dnnl_dims_t strides = {stride, transposed ? 1 : ld, transposed ? ld : 1};
+    int skip = g->batch == 1;
+
+    if (!skip && stride == 0) { /* oneDNN repeats a batch of one */
+        dims[0] = 1;
+        strides[0] = rows * columns;
+    }
+    return check(dnnl_memory_desc_init_by_strides(out, 3 - skip, dims + skip,
+                                                  dnnl_type(dtype),
+                                                  strides + skip),
+                 "describe a matrix");
+}
+
+static Status describe_all(const PlanGemm *g, dnnl_memory_desc_t md[4])
+{
+    STATUS_TRY(describe(g, g->m, g->k, g->lda, g->stride_a, g->trans_a,
+                        g->type_a, &md[0]));
+    STATUS_TRY(describe(g, g->k, g->n, g->ldb, g->stride_b, g->trans_b,
+                        g->type_b, &md[1]));
+    STATUS_TRY(describe(g, g->m, g->n, g->ldc, g->stride_c, false, g->type_c,
+                        &md[2]));
+    return describe(g, 1, g->n, g->n, 0, false, g->type_bias, &md[3]);
+}
+
+static Status make_attributes(const PlanGemm *g, dnnl_primitive_attr_t *out)
+{
+    dnnl_post_ops_t ops;
+
+    STATUS_TRY(check(dnnl_primitive_attr_create(out), "make attributes"));
+    STATUS_TRY(check(dnnl_primitive_attr_set_scratchpad_mode(
+                         *out, dnnl_scratchpad_mode_user),
+                     "use a scratchpad"));
+    if (!g->accumulate)
+        return STATUS_NONE;
+    STATUS_TRY(check(dnnl_post_ops_create(&ops), "make post-ops"));
+    Status s = check(dnnl_post_ops_append_sum(ops, 1.0f), "accumulate");
+    if (!s)
+        s = check(dnnl_primitive_attr_set_post_ops(*out, ops), "accumulate");
+    dnnl_post_ops_destroy(ops);
+    return s;
+}
+
+/* ---- primitives ------------------------------------------------------------- */
+
+static Status add_argument(CpuGemms *all, CpuGemm *row,
+                           const dnnl_memory_desc_t *md, int what)
+{
+    int i = row->nargs;
+
+    STATUS_TRY(check(dnnl_memory_create(&row->memory[i], md, all->engine,
+                                        DNNL_MEMORY_NONE),
+                     "make a memory object"));
+    row->args[i] = (dnnl_exec_arg_t){what, row->memory[i]};
+    row->nargs = i + 1;
+    return STATUS_NONE;
+}
+
+/* The scratchpad is the last argument; its size is reported. */
+static Status add_arguments(CpuGemms *all, CpuGemm *row, bool bias,
+                            const dnnl_memory_desc_t md[4],
+                            const_dnnl_primitive_desc_t pd, size_t *out_scratch)
+{
+    static const int what[4] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                DNNL_ARG_BIAS};
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+
+    row->noperands = bias ? 4 : 3;
+    for (int i = 0; i < row->noperands; i++)
+        STATUS_TRY(add_argument(all, row, &md[i], what[i]));
+    *out_scratch = dnnl_memory_desc_get_size(scratch);
+    return add_argument(all, row, scratch, DNNL_ARG_SCRATCHPAD);
+}
+
+static Status make_primitive(CpuGemms *all, CpuGemm *row, const PlanGemm *g,
+                             const dnnl_memory_desc_t md[4],
+                             dnnl_primitive_attr_t attributes,
+                             size_t *out_scratch)
+{
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_desc_t pd;
+    Status s;
+
+    STATUS_TRY(check(dnnl_matmul_desc_init(&desc, &md[0], &md[1],
+                                           g->bias ? &md[3] : NULL, &md[2]),
+                     "describe a product"));
+    STATUS_TRY(check(dnnl_primitive_desc_create(&pd, &desc, attributes,
+                                                all->engine, NULL),
+                     "find a way to multiply"));
+    s = check(dnnl_primitive_create(&row->primitive, pd),
+              "prepare a product");
+    if (!s)
+        s = add_arguments(all, row, g->bias, md, pd, out_scratch);
+    dnnl_primitive_desc_destroy(pd);
+    return s;
+}
+
+static Status make_row(CpuGemms *all, uint32_t i, size_t *scratch)
+{
+    const PlanGemm *g = &all->plan->gemms.v[i];
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_memory_desc_t md[4];
+    size_t need = 0;
+    Status s;
+
+    STATUS_TRY(describe_all(g, md));
+    s = make_attributes(g, &attributes);
+    if (!s)
+        s = make_primitive(all, &all->rows[i], g, md, attributes, &need);
+    dnnl_primitive_attr_destroy(attributes);
+    *scratch = MC_MAX(*scratch, need);
+    return status_in(s, "gemm %u (%lld x %lld x %lld)", i, (long long)g->m,
+                     (long long)g->n, (long long)g->k);
+}
+
+/* ---- the table --------------------------------------------------------------- */
+
+static Status share_scratch(CpuGemms *all, size_t bytes)
+{
+    bytes = (bytes + SCRATCH_ALIGN) & ~(size_t)(SCRATCH_ALIGN - 1);
+    all->scratch = aligned_alloc(SCRATCH_ALIGN, bytes);
+    if (!all->scratch)
+        return status_make(STATUS_SYSTEM, "no memory for a scratchpad of %zu "
+                           "bytes", bytes);
+    for (uint32_t i = 0; i < all->plan->gemms.n; i++) {
+        CpuGemm *row = &all->rows[i];
+        STATUS_TRY(check(dnnl_memory_set_data_handle(
+                             row->memory[row->nargs - 1], all->scratch),
+                         "set a scratchpad"));
+    }
+    return STATUS_NONE;
+}
+
+static Status make_all(CpuGemms *all)
+{
+    size_t scratch = 0;
+
+    all->rows = calloc((size_t)all->plan->gemms.n + 1, sizeof *all->rows);
+    if (!all->rows)
+        return status_make(STATUS_SYSTEM, "no memory for the products");
+    STATUS_TRY(check(dnnl_engine_create(&all->engine, dnnl_cpu, 0),
+                     "start"));
+    STATUS_TRY(check(dnnl_stream_create(&all->stream, all->engine,
+                                        dnnl_stream_default_flags),
+                     "start"));
+    for (uint32_t i = 0; i < all->plan->gemms.n; i++)
+        STATUS_TRY(make_row(all, i, &scratch));
+    return share_scratch(all, scratch);
+}
+
+Status cpu_gemms_new(const Plan *p, CpuGemms **out)
+{
+    CpuGemms *all = calloc(1, sizeof *all);
+    Status s;
+
+    if (!all)
+        return status_make(STATUS_SYSTEM, "no memory for the products");
+    all->plan = p;
+    s = make_all(all);
+    if (s)
+        cpu_gemms_free(all);
+    else
+        *out = all;
+    return s;
+}
+
+void cpu_gemms_free(CpuGemms *all)
+{
+    if (!all)
+        return;
+    for (uint32_t i = 0; all->rows && i < all->plan->gemms.n; i++) {
+        for (int k = 0; k < all->rows[i].nargs; k++)
+            dnnl_memory_destroy(all->rows[i].memory[k]);
+        dnnl_primitive_destroy(all->rows[i].primitive);
+    }
+    dnnl_stream_destroy(all->stream);
+    dnnl_engine_destroy(all->engine);
+    free(all->scratch);
+    free(all->rows);
+    free(all);
+}
+
+Status cpu_gemms_run(CpuGemms *all, uint32_t gemm, void *const *operand)
+{
+    CpuGemm *row = &all->rows[gemm];
+    dnnl_status_t code = dnnl_success;
+
+    for (int i = 0; i < row->noperands && code == dnnl_success; i++)
+        code = dnnl_memory_set_data_handle(row->memory[i], operand[i]);
+    if (code == dnnl_success)
+        code = dnnl_primitive_execute(row->primitive, all->stream, row->nargs,
+                                      row->args);
+    return check(code, "multiply");
+}

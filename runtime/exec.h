@@ -1,0 +1,44 @@
+/* exec.h - runs the main segment of a plan. */
+#ifndef MEGAC_RUNTIME_EXEC_H
+#define MEGAC_RUNTIME_EXEC_H
+
+#include "runtime/comm.h"
+#include "runtime/device.h"
+
+/* What HOST instructions ask of the program around the executor. */
+typedef struct {
+    void *self;
+    Status (*load_batch)(void *self, int64_t microbatch, int32_t *tokens,
+                         int32_t *labels); /* NULL: not wanted */
+    float (*scalar)(void *self, PlanScalar what);
+    Status (*metric)(void *self, PlanMetric what, float value);
+    Status (*grads)(void *self);
+} ExecHost;
+
+typedef struct {
+    const Plan *plan;
+    uint32_t rank;
+    const DeviceDriver *driver;
+    Device *device;
+    Comm *comm;
+    ExecHost host;
+    bool profile; /* measure the time of every instruction */
+} ExecConfig;
+
+typedef struct Exec Exec;
+
+/* Binds a plan to a rank and to memory.  Nothing is allocated afterwards. */
+MC_MUST_USE Status exec_new(const ExecConfig *config, Exec **out);
+void exec_free(Exec *e);
+/* One training step.  A failure names the instruction. */
+MC_MUST_USE Status exec_step(Exec *e);
+
+/* The address a plan's address has in this process. */
+char *exec_pointer(const Exec *e, uint64_t address);
+/* The instruction running now or last; safe to call from a signal handler. */
+uint32_t exec_instr(const Exec *e);
+uint64_t exec_count(const Exec *e); /* instructions run since exec_new */
+/* Seconds and runs of instruction `instr` since exec_new, if profiled. */
+double exec_seconds(const Exec *e, uint32_t instr, uint64_t *out_runs);
+
+#endif

@@ -1,0 +1,148 @@
+/* runtime_gemm_test.c - every kind of gemm row against three loops.
+ *
+ * Operands are small integers, so that products and sums are exact in f32 and
+ * in bf16 (below 257) and must agree to the last bit whatever the order.
+ */
+#include "runtime_plan.h"
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { PART = 4096 }; /* bytes per operand in the arena */
+
+static void store(char *base, int64_t i, uint8_t dtype, float value)
+{
+    uint32_t bits;
+    uint16_t half;
+
+    memcpy(&bits, &value, 4);
+    half = (uint16_t)(bits >> 16);
+    if (dtype == PLAN_F32)
+        memcpy(base + 4 * i, &value, 4);
+    else
+        memcpy(base + 2 * i, &half, 2);
+}
+
+static float fetch(const char *base, int64_t i, uint8_t dtype)
+{
+    uint16_t half;
+    uint32_t bits;
+    float value;
+
+    if (dtype == PLAN_F32) {
+        memcpy(&value, base + 4 * i, 4);
+        return value;
+    }
+    memcpy(&half, base + 2 * i, 2);
+    bits = (uint32_t)half << 16;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* -2 .. 2 */
+static float small(int64_t i)
+{
+    return (float)((i * 7 + i / 5) % 5 - 2);
+}
+
+static void fill_operand(char *base, uint8_t dtype)
+{
+    for (int64_t i = 0; i < PART / 4; i++)
+        store(base, i, dtype, small(i));
+}
+
+static float expected(const PlanGemm *g, int64_t batch, int64_t i, int64_t j)
+{
+    float sum = g->accumulate ? small(batch * g->stride_c + i * g->ldc + j)
+                              : 0.0f;
+
+    for (int64_t k = 0; k < g->k; k++)
+        sum += small(batch * g->stride_a +
+                     (g->trans_a ? k * g->lda + i : i * g->lda + k)) *
+               small(batch * g->stride_b +
+                     (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
+    return g->bias ? sum + small(j) : sum;
+}
+
+static void check_gemm(const PlanGemm *g)
+{
+    PlanBuilder *b = tiny_builder(1, 4 * PART);
+    char *operand[4];
+    Device *d;
+    Plan p;
+
+    plan_add_gemm(b, g);
+    plan_segment_begin(b, "main");
+    p = tiny_load(b);
+    assert_null(device_cpu.open(&(DeviceConfig){&p, NULL, 2}, &d));
+    for (int i = 0; i < 4; i++)
+        operand[i] = device_cpu.memory(d, 0) + (size_t)i * PART;
+    fill_operand(operand[0], g->type_a);
+    fill_operand(operand[1], g->type_b);
+    fill_operand(operand[2], g->type_c);
+    fill_operand(operand[3], g->type_bias);
+    assert_null(device_cpu.gemm(d, 0, (void *const *)operand));
+    for (int64_t n = 0; n < g->batch; n++)
+        for (int64_t i = 0; i < g->m; i++)
+            for (int64_t j = 0; j < g->n; j++)
+                assert_float_equal(fetch(operand[2], n * g->stride_c +
+                                         i * g->ldc + j, g->type_c),
+                                   expected(g, n, i, j), 0);
+    /* what lies between the rows of C is left alone */
+    if (g->ldc > g->n)
+        assert_float_equal(fetch(operand[2], g->n, g->type_c), small(g->n), 0);
+    device_cpu.close(d);
+    plan_free(&p);
+}
+
+/* All 2^4 combinations of transposition, accumulation and bias. */
+static void check_flags(uint8_t in, uint8_t out, int64_t batch)
+{
+    for (int f = 0; f < 16; f++) {
+        bool ta = f & 1, tb = f & 2;
+        PlanGemm g = {.m = 5, .n = 7, .k = 9, .batch = batch, .trans_a = ta,
+                      .trans_b = tb, .accumulate = f >> 2 & 1,
+                      .bias = f >> 3 & 1, .type_a = in, .type_b = in,
+                      .type_c = out, .type_bias = PLAN_F32};
+        g.lda = (ta ? g.m : g.k) + 2;
+        g.ldb = (tb ? g.k : g.n) + 1;
+        g.ldc = g.n + 3;
+        if (batch > 1) {
+            g.stride_a = 120;
+            g.stride_c = 64;
+        }
+        check_gemm(&g);
+    }
+}
+
+static void f32_products(void **state)
+{
+    (void)state;
+    check_flags(PLAN_F32, PLAN_F32, 1);
+}
+
+static void bf16_products(void **state)
+{
+    (void)state;
+    check_flags(PLAN_BF16, PLAN_F32, 1);
+    check_flags(PLAN_BF16, PLAN_BF16, 1);
+}
+
+/* B's stride is 0: one matrix for the whole batch. */
+static void batched_products(void **state)
+{
+    (void)state;
+    check_flags(PLAN_F32, PLAN_F32, 3);
+    check_flags(PLAN_BF16, PLAN_F32, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f32_products),
+        cmocka_unit_test(bf16_products),
+        cmocka_unit_test(batched_products),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
