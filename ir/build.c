@@ -137,14 +137,25 @@ ValueId ir_read_all(Module *m, FuncId f, TensorId t, Field field,
     return ir_op(m, f, OP_READ, NULL, 0, attrs, loc);
 }
 
+/* A stacked value, [l, …], goes to all layers. */
+static AttrsId stored_attrs(Module *m, TensorId t, Field field, ValueId x)
+{
+    AttrsId attrs = state_attrs(m, t, field);
+    const Type *type = value_type(m, x);
+
+    if (!tensor_of(m, t)->per_layer || type_dim(type, 'l') < 0)
+        return attrs;
+    return attrs_with(m, attrs, attr_of_int(AK_COUNT, type_size(type, 'l')));
+}
+
 void ir_write(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc)
 {
-    build(m, f, OP_WRITE, &x, 1, state_attrs(m, t, field), loc);
+    build(m, f, OP_WRITE, &x, 1, stored_attrs(m, t, field, x), loc);
 }
 
 void ir_accum(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc)
 {
-    build(m, f, OP_ACCUM, &x, 1, state_attrs(m, t, field), loc);
+    build(m, f, OP_ACCUM, &x, 1, stored_attrs(m, t, field, x), loc);
 }
 
 /* ---- the scan ---------------------------------------------------------- */

@@ -367,6 +367,7 @@ EvalResult *eval_run_with(Arena *a, Module *m, const EvalOptions *options)
 
         mc_assert(entry < m->entry.n);
         vec_push(&r->stack, eval_frame(e, m->entry.v[entry]));
+        state_bind_inputs(e, r, &r->stack.v[0]);
     }
     ranks_run(e);
     inboxes_check(e);

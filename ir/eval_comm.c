@@ -27,6 +27,8 @@ static bool same_collective(const EvalStep *s, const EvalRank *r)
 {
     const Node *other = node_of(s->e->m, r->posted);
 
+    if (s->node->op == OP_CONVERT && r->posted.i != s->id.i)
+        return false;
     return r->posted.i && other->op == s->node->op &&
            other->attrs.i == s->node->attrs.i && r->offer &&
            array_same_shape(&r->offer->a, &s->rank->offer->a);
@@ -36,7 +38,9 @@ static bool same_collective(const EvalStep *s, const EvalRank *r)
 static bool meet(EvalStep *s, Meeting *g)
 {
     Eval *e = s->e;
-    AxisSet axes = attr_axes(e->m, s->node->attrs, AK_AXES);
+    AxisSet axes = s->node->op == OP_CONVERT
+                       ? convert_axes(s)
+                       : attr_axes(e->m, s->node->attrs, AK_AXES);
     uint32_t *ids;
 
     g->n = axes_size(&e->m->mesh, axes);
@@ -151,6 +155,15 @@ static EvalValue *combine_exchange(const Meeting *g, uint32_t i)
     return all;
 }
 
+static EvalValue *combine_convert(const Meeting *g, uint32_t i)
+{
+    EvalValue *whole = convert_whole(g->s, g->member, g->offer, g->n);
+    EvalValue *part = convert_part(g->s, whole, g->member[i]->id);
+
+    value_drop(whole);
+    return part;
+}
+
 void eval_all_reduce(EvalStep *s)
 {
     collective(s, combine_sum);
@@ -174,6 +187,11 @@ void eval_reduce_scatter(EvalStep *s)
 void eval_all_to_all(EvalStep *s)
 {
     collective(s, combine_exchange);
+}
+
+void eval_convert(EvalStep *s)
+{
+    collective(s, combine_convert);
 }
 
 void eval_slice(EvalStep *s)

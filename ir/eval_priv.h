@@ -83,6 +83,7 @@ typedef struct {
 struct EvalResult {
     Module *m;
     EvalKind kind;
+    uint32_t ntensors; /* of the module as it was then */
     uint32_t *state_of;
     EvalArray *state; /* assembled, padded sizes; at == NULL: absent */
     const EvalMetric *metrics;
@@ -180,6 +181,8 @@ void eval_frame_drop(const Eval *e, EvalFrame *frame);
 void scan_advance(Eval *e, EvalRank *r);
 
 /* ---- eval_state.c: tensors, batches, host values ------------------------- */
+/* The parameters of an entry: batches, told apart by name. */
+void state_bind_inputs(Eval *e, const EvalRank *r, EvalFrame *entry);
 void state_new(Eval *e, EvalRank *r);
 /* Where a field of one layer lives on a rank; NULL if undefined. */
 EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
@@ -192,6 +195,13 @@ EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer);
 bool state_fits(EvalStep *s, TensorId t, Field f, const EvalArray *given);
 const Type *eval_logical(const Module *m, TensorId t);
 bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer);
+
+/* ---- eval_convert.c: `convert` among ranks that meet ---------------------- */
+AxisSet convert_axes(const EvalStep *s);
+EvalValue *convert_whole(const EvalStep *s, EvalRank *const *member,
+                         EvalValue *const *offer, uint32_t n);
+EvalValue *convert_part(const EvalStep *s, const EvalValue *whole,
+                        uint32_t rank);
 
 /* ---- eval_result.c ------------------------------------------------------ */
 EvalResult *result_assemble(Eval *e); /* NULL after reporting */

@@ -183,6 +183,7 @@ EvalResult *result_assemble(Eval *e)
     EvalResult *result = arena_new_of(e->arena, EvalResult);
 
     result->m = e->m;
+    result->ntensors = e->m->tensors.n;
     result->kind = e->opt.kind;
     result->state_of = e->state_of;
     result->state = arena_array(e->arena, EvalArray, e->nstate + 1);
@@ -206,26 +207,29 @@ bool eval_get_metric(const EvalResult *r, const char *what, EvalNum *out)
     return false;
 }
 
-static const EvalArray *padded(const EvalResult *r, TensorId t, Field f,
-                               uint32_t layer)
+/* Absent (at == NULL) if a later pass added the tensor. */
+static EvalArray padded(const EvalResult *r, TensorId t, Field f,
+                        uint32_t layer)
 {
-    return &r->state[r->state_of[t.i * FIELD_COUNT + f] + layer];
+    if (t.i >= r->ntensors)
+        return (EvalArray){0};
+    return r->state[r->state_of[t.i * FIELD_COUNT + f] + layer];
 }
 
 bool eval_get_tensor(const EvalResult *r, TensorId t, Field f, uint32_t layer,
                      EvalArray *out)
 {
-    const EvalArray *whole = padded(r, t, f, layer);
+    EvalArray whole = padded(r, t, f, layer);
     EvalArray cut = array_of_type(eval_logical(r->m, t));
 
-    if (!whole->at)
+    if (!whole.at)
         return false;
     cut.at = arena_array(r->m->arena, EvalNum, array_elems(&cut) + 1);
     Walk w = walk_of(&cut);
 
-    walk_add(&w, whole);
+    walk_add(&w, &whole);
     for (; w.more; walk_next(&w))
-        cut.at[w.off[0]] = whole->at[w.off[1]];
+        cut.at[w.off[0]] = whole.at[w.off[1]];
     *out = cut;
     return true;
 }

@@ -4,7 +4,8 @@
  * so every layout starts from the same model.  Real numbers are spread so that
  * every path matters: biases are not zero, second moments are positive.
  * Gradients and accumulators start undefined; reading one before it is
- * written, or adding to it before it is cleared, is an error.
+ * written, or adding to it before it is cleared, is an error (before the pass
+ * `optimizer`, which inserts the clearing, they start as zero).
  */
 #include "ir/eval_priv.h"
 
@@ -105,6 +106,12 @@ static int64_t logical_index(const Type *logical, const int64_t *start,
     return index;
 }
 
+/* What a step adds up.  Before `optimizer` nothing clears it yet. */
+static bool is_sum(Field f)
+{
+    return f == FIELD_GRAD || f == FIELD_GSUM || f == FIELD_ACC;
+}
+
 static EvalValue *initial_value(const Eval *e, const EvalRank *r, TensorId t,
                                 Field f, uint32_t layer)
 {
@@ -120,10 +127,15 @@ static EvalValue *initial_value(const Eval *e, const EvalRank *r, TensorId t,
     for (Walk w = walk_of(&v->a); w.more; walk_next(&w)) {
         int64_t index = logical_index(logical, start, &w);
 
-        if (index >= 0)
+        if (index >= 0 && !is_sum(f))
             v->a.at[w.off[0]] = initial_number(e, t, f, layer, index);
     }
     return v;
+}
+
+static bool starts_undefined(const Module *m, Field f)
+{
+    return is_sum(f) && m->props & PROP_OPTIMIZER;
 }
 
 EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
@@ -132,7 +144,7 @@ EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
     uint32_t at = e->state_of[t.i * FIELD_COUNT + f] + (uint32_t)layer;
     EvalValue **slot = &r->state[at];
 
-    if (!r->touched[at] && f != FIELD_GRAD && f != FIELD_ACC)
+    if (!r->touched[at] && !starts_undefined(e->m, f))
         *slot = initial_value(e, r, t, f, (uint32_t)layer);
     r->touched[at] = true;
     return slot;
@@ -229,6 +241,15 @@ static EvalValue *layer_part(EvalStep *s, TensorId t, uint32_t i, uint32_t n)
     return stacked(s, t) ? value_piece(v, 'l', i, n, true) : value_share(v);
 }
 
+/* The complete gradient lies where the partial sums lay. */
+static void forget_grad(EvalStep *s, TensorId t, uint32_t layer)
+{
+    EvalValue **slot = state_slot(s->e, s->rank, t, FIELD_GRAD, layer);
+
+    value_drop(*slot);
+    *slot = NULL;
+}
+
 void eval_write(EvalStep *s)
 {
     Field f;
@@ -245,6 +266,8 @@ void eval_write(EvalStep *s)
         }
         value_drop(*slot);
         *slot = part;
+        if (f == FIELD_GSUM)
+            forget_grad(s, t, layers[i]);
     }
 }
 
@@ -314,28 +337,51 @@ static int64_t token(const Eval *e, bool label, int64_t mb, int64_t pos,
     return (int64_t)((hash >> 8) % (uint64_t)e->vocabulary);
 }
 
-void eval_batch(EvalStep *s)
+/* Fills the local part of [m, s, b]; without m it is microbatch `mb`. */
+static void batch_fill(Eval *e, uint32_t rank, const Value *v,
+                       const char *what, int64_t mb, EvalArray *out)
 {
-    Eval *e = s->e;
-    const Value *v = value_of(e->m, node_res(s->node, 0));
-    EvalArray *out = step_out(s, 0);
-    const char *what = sym_text(e->m->names,
-                                attr_sym(e->m, s->node->attrs, AK_WHAT));
-    int64_t mb = attr_int(e->m, s->node->attrs, AK_MICROBATCH, s->frame->mb);
-    int64_t s0 = eval_start(e, s->rank->id, v->type, v->layout, 's');
-    int64_t b0 = eval_start(e, s->rank->id, v->type, v->layout, 'b');
+    bool label = !strcmp(what, "labels");
+    int64_t s0 = eval_start(e, rank, v->type, v->layout, 's');
+    int64_t b0 = eval_start(e, rank, v->type, v->layout, 'b');
 
     for (Walk w = walk_of(out); w.more; walk_next(&w)) {
+        int64_t at = array_dim(out, 'm') < 0 ? mb : walk_index(&w, 'm');
         int64_t pos = s0 + walk_index(&w, 's'), given;
         int64_t sample = b0 + walk_index(&w, 'b');
 
         if (!e->opt.batch ||
-            !e->opt.batch(e->opt.user, what, mb, pos, sample, &given))
-            given = token(e, !strcmp(what, "labels"), mb, pos, sample);
+            !e->opt.batch(e->opt.user, what, at, pos, sample, &given))
+            given = token(e, label, at, pos, sample);
         if (e->opt.kind == EVAL_FIELD)
             out->at[w.off[0]].residue = field_of_int(given);
         else
             out->at[w.off[0]].f = (double)given;
+    }
+}
+
+void eval_batch(EvalStep *s)
+{
+    const Module *m = s->e->m;
+    const Value *v = value_of(s->e->m, node_res(s->node, 0));
+    const char *what = sym_text(m->names, attr_sym(m, s->node->attrs,
+                                                   AK_WHAT));
+    int64_t mb = attr_int(m, s->node->attrs, AK_MICROBATCH, s->frame->mb);
+
+    batch_fill(s->e, s->rank->id, v, what, mb, step_out(s, 0));
+}
+
+void state_bind_inputs(Eval *e, const EvalRank *r, EvalFrame *entry)
+{
+    const Func *f = func_of(e->m, entry->func);
+
+    for (uint32_t i = 0; i < f->params.n; i++) {
+        const Value *v = value_of(e->m, f->params.v[i]);
+        EvalArray shape = eval_shape(e, v->type, v->layout);
+        EvalValue *made = value_alloc(&shape);
+
+        batch_fill(e, r->id, v, sym_text(e->m->names, v->name), 0, &made->a);
+        entry->slot[e->slot_of[f->params.v[i].i]] = made;
     }
 }
 
