@@ -7,11 +7,14 @@
 
 enum { WIDTH = 80, INDENT = 28 };
 
-/* Prints words from column `column`, later lines indented. */
-static void fill(const char *text, int column, int indent, FILE *to)
+/* Prints one paragraph from column `column`, later lines indented. */
+static void fill_line(const char *text, size_t length, int column, int indent,
+                      FILE *to)
 {
-    while (*text) {
-        int n = (int)strcspn(text, " ");
+    const char *end = text + length;
+
+    while (text < end) {
+        int n = (int)MC_MIN(strcspn(text, " "), (size_t)(end - text));
 
         if (column > indent && column + 1 + n > WIDTH) {
             fprintf(to, "\n%*s", indent, "");
@@ -26,6 +29,17 @@ static void fill(const char *text, int column, int indent, FILE *to)
         text += strspn(text, " ");
     }
     fputc('\n', to);
+}
+
+/* Paragraphs, one per line of the text. */
+static void fill(const char *text, int column, int indent, FILE *to)
+{
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+
+        fill_line(text, n, column, indent, to);
+        text += n + (text[n] == '\n');
+    }
 }
 
 /* A left column, then its meaning. */

@@ -1,0 +1,26 @@
+/* groups.h - the process groups of a rank layout, as Megatron names them. */
+#ifndef MEGAC_DRIVER_GROUPS_H
+#define MEGAC_DRIVER_GROUPS_H
+
+#include "base/base.h"
+
+/* The world in its two factorisations:
+ * tp*cp*dp*pp = etp*ep*edp*pp = number of ranks. */
+typedef struct {
+    uint32_t tp, cp, dp, pp;
+    uint32_t etp, ep, edp;
+    const char *order; /* "tp-cp-ep-dp-pp", fastest axis first */
+} GroupSizes;
+
+/* One family: every rank is in exactly one of its groups, except for "embed",
+ * which leaves out the middle stages. */
+typedef struct {
+    const char *name;
+    uint32_t groups, size; /* ranks per group */
+    const uint32_t *ranks; /* [groups][size] */
+} GroupFamily;
+
+/* Makes all families in the order in which they are printed. */
+GroupFamily *groups_make(Arena *a, const GroupSizes *sizes, uint32_t *out_n);
+
+#endif

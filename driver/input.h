@@ -1,0 +1,20 @@
+/* input.h - the SPEC|DIR operand that most commands take. */
+#ifndef MEGAC_DRIVER_INPUT_H
+#define MEGAC_DRIVER_INPUT_H
+
+#include "driver/cli.h"
+#include "frontend/frontend.h"
+
+typedef struct {
+    Arena *arena;
+    Diag *diag;
+    const Spec *spec;
+    const char *dir; /* of the compiled program; NULL for a spec */
+} Input;
+
+/* Loads a YAML file, or DIR/spec.yaml of a compiled program.  Errors have been
+ * printed when the result is not CLI_DONE; close in any case. */
+CliExit input_open(Input *input, const char *path, const CliList *sets);
+void input_close(Input *input);
+
+#endif
