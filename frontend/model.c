@@ -123,11 +123,14 @@ static LayoutId weight_layout(Model *x, const char *dims)
 static void build_hints(Model *x)
 {
     Layout l = {0};
+    NamedLayout batch = {sym_intern(x->m->names, "batch"), {0}};
     NamedLayout residual = {sym_intern(x->m->names, "residual"), {0}};
     NamedLayout total = {sym_intern(x->m->names, "total"), layout_whole(x->m)};
 
     split_over(x, &l, 'b', "dp");
     split_over(x, &l, 's', "cp");
+    batch.layout = layout_intern(x->m, &l);
+    vec_push(&x->m->hints, batch);
     if (x->spec->parallel.sp)
         split_over(x, &l, 's', "tp");
     residual.layout = layout_intern(x->m, &l);
@@ -432,13 +435,14 @@ static ValueId block_norm(Model *x, ValueId a, const char *weight)
 static ValueId rope_table(Model *x, const char *what)
 {
     const Spec *spec = x->spec;
-    TypeId t = type_dims(x, DT_F32, "sd");
     static const char *const scaling[] = {"none", "linear", "llama3", "yarn"};
     Sym kind = sym_intern(x->m->names,
                           scaling[spec->model.rope.scaling.type]);
     Attr list[] = {
         attr_of_sym(AK_WHAT, sym_intern(x->m->names, what)),
         attr_of_int(AK_ROTARY, spec->derived.rotary_dim),
+        attr_of_int(AK_SIZE, x->s),
+        attr_of_int(AK_CHANNELS, x->d),
         attr_of_float(AK_BASE, spec->model.rope.base),
         attr_of_sym(AK_SCALING, kind),
         attr_of_float(AK_FACTOR, spec->model.rope.scaling.factor),
@@ -447,12 +451,10 @@ static ValueId rope_table(Model *x, const char *what)
         attr_of_int(AK_ORIGINAL,
                     spec->model.rope.scaling.original_max_position_embeddings),
     };
-    uint32_t n = spec->model.rope.scaling.type == ROPE_NONE ? 4 : MC_LEN(list);
-    AttrsId attrs = attrs_intern(x->m, list, n);
-    NodeId node =
-        node_new(x->m, x->f, OP_ROPE_TABLE, NULL, 0, attrs, &t, 1, x->loc);
+    uint32_t n = spec->model.rope.scaling.type == ROPE_NONE ? 6 : MC_LEN(list);
 
-    return node_res(node_of(x->m, node), 0);
+    return ir_op(x->m, x->f, OP_ROPE_TABLE, NULL, 0,
+                 attrs_intern(x->m, list, n), x->loc);
 }
 
 static ValueId rope(Model *x, ValueId q, ValueId cosine, ValueId sine)
@@ -703,6 +705,7 @@ static FuncId build_chunk(Model *x, int64_t chunks, TensorId loss)
     ValueId logits = dot(x, n, param(x, tied ? "embed" : "head"), "sbv");
 
     hinted(x, n, "residual");
+    hinted(x, labels, "batch");
     ir_accum(x->m, f, loss, FIELD_ACC,
              cross_entropy(x, named(x, logits, "logits"), labels), x->loc);
     return f;
@@ -758,8 +761,8 @@ static FuncId build_step(Model *x, FuncId micro)
     ValueId args[2];
     Scan scan = {micro, 'm', 0, x->m->microbatches, false};
 
-    args[0] = func_param(x->m, f, all, "tokens");
-    args[1] = func_param(x->m, f, all, "labels");
+    args[0] = hinted(x, func_param(x->m, f, all, "tokens"), "batch");
+    args[1] = hinted(x, func_param(x->m, f, all, "labels"), "batch");
     ir_call(x->m, f, scan, args, "mm", "", x->loc);
     return f;
 }

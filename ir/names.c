@@ -3,7 +3,7 @@
 
 #include <ctype.h>
 
-const char *const field_names[FIELD_COUNT] = {"param", "master", "grad",
+const char *const field_names[FIELD_COUNT] = {"param", "master", "grad", "gsum",
                                               "m",     "v",      "acc"};
 const char *const stream_names[STREAM_COUNT] = {"compute", "tp", "cp",  "ep",
                                                 "dp",      "pp", "copy"};
@@ -11,7 +11,7 @@ const char *const init_names[INIT_ONES + 1] = {"none", "normal", "zeros",
                                                "ones"};
 const char *const prop_names[PROP_NAMES] = {
     "inferred",  "grad",  "layout",  "resharded", "staged",
-    "pipelined", "fused", "streams", "planned"};
+    "pipelined", "fused", "streams", "planned", "optimizer"};
 
 int word_find(const char *const *table, int n, const char *word)
 {

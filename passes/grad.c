@@ -88,20 +88,19 @@ static Op def_op(const Module *m, ValueId v)
     return (Op)m->nodes.v[m->values.v[v.i].def.i].op;
 }
 
-/* Integers and generated values take no cotangent. */
-static bool takes_cotangent(const Module *m, ValueId v)
+bool grad_wants(const Grad *g, ValueId v)
 {
-    return value_type(m, v)->dtype != DT_I32 &&
-           !(op_info[def_op(m, v)].flags & OPF_GENERATOR) &&
-           def_op(m, v) != OP_ROPE_TABLE && def_op(m, v) != OP_HOST &&
-           def_op(m, v) != OP_VALID;
+    Op op = def_op(g->m, v);
+
+    return value_type(g->m, v)->dtype != DT_I32 && op != OP_HOST &&
+           op != OP_VALID && !(op_info[op].flags & OPF_GENERATOR);
 }
 
 void grad_flow(Grad *g, ValueId v, ValueId contribution)
 {
     ValueId *sum = slot(g, v, true);
 
-    if (!takes_cotangent(g->m, v))
+    if (!grad_wants(g, v))
         return;
     if (sum->i)
         contribution = ir_binary(g->m, g->bwd, OP_ADD, *sum, contribution,
@@ -546,6 +545,7 @@ bool pass_grad(Module *m, const Spec *spec)
         vec_free(&p.of[i].given);
         vec_free(&p.of[i].cotangent);
     }
+    clean_cse(m);
     clean_dead(m);
     return diag_errors(m->diag) == errors;
 }

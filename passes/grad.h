@@ -15,6 +15,8 @@ ValueId grad_need(Grad *g, ValueId v);
  * a parameter); 0 if nothing flows back.  Dimensions over which the cotangent
  * is constant may be absent. */
 ValueId grad_of(Grad *g, ValueId v);
+/* Whether a cotangent of v is of use: false for integers and generators. */
+bool grad_wants(const Grad *g, ValueId v);
 /* Adds a contribution to the cotangent of a forward value. */
 void grad_flow(Grad *g, ValueId v, ValueId contribution);
 /* Whether the node adds to the loss, the start of the backward. */

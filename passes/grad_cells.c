@@ -199,14 +199,10 @@ static void grad_mul(Grad *g, const Node *n)
 {
     ValueId c = grad_of(g, node_res(n, 0));
 
-    if (op_info[node_of(grad_module(g),
-                        value_of(grad_module(g), arg(g, n, 0))->def)->op]
-            .flags & OPF_GENERATOR) {
+    if (grad_wants(g, arg(g, n, 0)))
+        onto(g, n, 0, bin(g, n, OP_MUL, c, need_arg(g, n, 1)));
+    if (grad_wants(g, arg(g, n, 1)))
         onto(g, n, 1, bin(g, n, OP_MUL, c, need_arg(g, n, 0)));
-        return;
-    }
-    onto(g, n, 0, bin(g, n, OP_MUL, c, need_arg(g, n, 1)));
-    onto(g, n, 1, bin(g, n, OP_MUL, c, need_arg(g, n, 0)));
 }
 
 static void grad_div(Grad *g, const Node *n)

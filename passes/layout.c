@@ -369,13 +369,12 @@ static LayoutId param_layout(Place *p, const Node *n, uint32_t i, ValueId param)
     LayoutId named = hint_layout(m, value_of(m, param)->hint);
     Layout l = restricted(layout_at(m, node_arg(m, n, i)), t);
 
-    if (named.i)
-        return named;
     if (mode > MODE_CARRY && type_dim(t, (char)mode) >= 0) {
         const Split *s = cut_split(p, n, mode);
         layout_set_split(&l, (char)mode, s ? s->atom : NULL, s ? s->n : 0);
+        return layout_intern(m, &l);
     }
-    return layout_intern(m, &l);
+    return named.i ? named : layout_intern(m, &l);
 }
 
 static void lay_function(Place *outer, FuncId f, const Node *call);
@@ -424,20 +423,19 @@ static void lay_node(Place *p, NodeId id)
     }
 }
 
-/* Gives hinted results their layout; later uses see the converted value. */
-static void impose_hints(Place *p, const Node *n)
+/* Gives a hinted value its layout; later uses see the converted one. */
+static void impose_hint(Place *p, ValueId v)
 {
-    for (uint32_t i = 0; i < n->nres; i++) {
-        ValueId v = node_res(n, i), c;
-        Sym hint = value_of(p->m, v)->hint;
-        LayoutId named = hint_layout(p->m, hint);
-        if (named.i == 0 || named.i == value_of(p->m, v)->layout.i)
-            continue;
-        c = convert(p, v, named);
-        value_of(p->m, v)->hint = (Sym){0};
-        value_of(p->m, c)->hint = hint;
-        map_set(&p->now, v, c);
-    }
+    Sym hint = value_of(p->m, v)->hint;
+    LayoutId named = hint_layout(p->m, hint);
+    ValueId c;
+
+    if (named.i == 0 || named.i == value_of(p->m, v)->layout.i)
+        return;
+    c = convert(p, v, named);
+    value_of(p->m, v)->hint = (Sym){0};
+    value_of(p->m, c)->hint = hint;
+    map_set(&p->now, v, c);
 }
 
 static void find_goals(Place *p, const Func *fn)
@@ -485,6 +483,8 @@ static void lay_function(Place *outer, FuncId f, const Node *call)
     p.done[f.i] = true;
     find_goals(&p, &old);
     memset(&func_of(m, f)->body, 0, sizeof old.body);
+    for (uint32_t i = 0; i < old.params.n; i++)
+        impose_hint(&p, old.params.v[i]);
     for (uint32_t i = 0; i < old.body.n; i++) {
         NodeId id = old.body.v[i];
         for (uint32_t k = 0; k < node_of(m, id)->nargs; k++)
@@ -492,24 +492,14 @@ static void lay_function(Place *outer, FuncId f, const Node *call)
                     map_get(&p.now, node_arg(m, node_of(m, id), k)));
         lay_node(&p, id);
         vec_push(&func_of(m, f)->body, id);
-        impose_hints(&p, node_of(m, id));
+        for (uint32_t k = 0; k < node_of(m, id)->nres; k++)
+            impose_hint(&p, node_res(node_of(m, id), k));
     }
     settle_results(&p, call);
     vec_free(&old.body);
     map_free(&p.now);
     vec_free(&p.made);
     vec_free(&p.goal);
-}
-
-/* The batch: sequences over cp, samples over dp. */
-static LayoutId batch_layout(Module *m)
-{
-    uint8_t atoms[IR_MAX_ATOMS];
-    Layout l = {0};
-
-    layout_set_split(&l, 'b', atoms, mesh_axis_atoms(m, "dp", atoms));
-    layout_set_split(&l, 's', atoms, mesh_axis_atoms(m, "cp", atoms));
-    return layout_intern(m, &l);
 }
 
 bool pass_layout(Module *m, const Spec *spec)
@@ -520,8 +510,10 @@ bool pass_layout(Module *m, const Spec *spec)
                .grad_rests = arena_array(m->arena, bool, m->tensors.n)};
 
     (void)spec;
-    for (uint32_t i = 0; i < func_of(m, entry)->params.n; i++)
-        value_of(m, func_of(m, entry)->params.v[i])->layout = batch_layout(m);
+    for (uint32_t i = 0; i < func_of(m, entry)->params.n; i++) {
+        Value *v = value_of(m, func_of(m, entry)->params.v[i]);
+        v->layout = hint_layout(m, v->hint);
+    }
     lay_function(&p, entry, NULL);
     clean_dead(m);
     return true;
