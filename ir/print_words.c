@@ -128,9 +128,9 @@ void layout_print(const Module *m, LayoutId l, Buf *out)
 
 void float_print(double f, Buf *out)
 {
-    char text[40];
+    char text[40] = "nan";
 
-    for (int digits = 15; digits <= 17; digits++) {
+    for (int digits = 15; digits <= 17 && !isnan(f); digits++) {
         snprintf(text, sizeof text, "%.*g", digits, f);
         if (strtod(text, NULL) == f)
             break;

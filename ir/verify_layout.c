@@ -296,8 +296,22 @@ static const char *check_callee(const Module *m, const Node *n)
     return NULL;
 }
 
+/* Values inside a row program need no layouts. */
+static bool has_layouts(const Module *m, const Node *n)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (!m->values.v[node_arg(m, n, i).i].layout.i)
+            return false;
+    for (uint32_t i = 0; i < n->nres; i++)
+        if (!m->values.v[node_res(n, i).i].layout.i)
+            return false;
+    return true;
+}
+
 const char *node_layout_problem(const Module *m, const Node *n)
 {
+    if (!has_layouts(m, n))
+        return NULL;
     switch ((Op)n->op) {
     case OP_CALL:
     case OP_ROW:
