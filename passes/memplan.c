@@ -15,8 +15,9 @@
 
 #include "passes/packing.h"
 
-/* Steps of exact search per frame; best fit is at the bound nearly always. */
-enum { SEARCH_STEPS = 200000 };
+/* Exact search per frame, a fraction of a second; best fit is at the bound
+ * nearly always. */
+enum { SEARCH_WORK = 50000000 };
 
 int64_t memplan_value_bytes(const Module *m, ValueId v)
 {
@@ -61,7 +62,7 @@ static int64_t node_scratch(const Planner *p, NodeId id)
 
     if (n->op == OP_CALL)
         return p->out->frame[call_scan(p->m, n).callee.i].bytes;
-    return p->rules->scratch(p->m, id);
+    return p->rules->scratch(p->m, id, p->rules->dialect);
 }
 
 static void frame_collect(Frame *fr, const Func *func)
@@ -95,7 +96,7 @@ static void frame_apply(Frame *fr)
             out->scratch[fr->owners.v[i].owner] = offset;
         else
             out->place[fr->owners.v[i].owner] =
-                (MemPlace){MEM_FRAME, 0, 0, offset};
+                (MemPlace){MEM_FRAME, 0, 0, offset, false};
     }
 }
 
@@ -114,7 +115,7 @@ static void frame_spread(Planner *p, const Func *func)
 static void frame_pack(Planner *p, FuncId f)
 {
     const Func *func = &p->m->funcs.v[f.i];
-    PackOptions options = {.nodes = SEARCH_STEPS};
+    PackOptions options = {.work = SEARCH_WORK};
     Frame fr = {.p = p};
     PackResult packed;
 
@@ -192,6 +193,7 @@ static Planner planner_new(Arena *a, const Module *m, const MemRules *rules)
     p.parent = arena_array(a, uint32_t, m->values.n);
     p.first = arena_array(a, int32_t, m->values.n);
     p.last = arena_array(a, int32_t, m->values.n);
+    p.def = arena_array(a, int32_t, m->values.n);
     p.planned = arena_array(a, bool, m->funcs.n);
     effects_compute(a, m, &out->effects);
     return p;

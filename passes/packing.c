@@ -43,9 +43,7 @@ bool pack_offer(Packing *p, const int64_t *offsets)
     return p->height <= p->goal;
 }
 
-/* The most bytes alive at one time: a sweep over starts (+) and ends (-);
- * lifetimes are half-open, so ends come first. */
-static int64_t live_bound(Arena *a, const PackBuffer *bufs, uint32_t n)
+PackKey *pack_events(Arena *a, const PackBuffer *bufs, uint32_t n)
 {
     PackKey *events = arena_array(a, PackKey, 2 * (size_t)n);
     for (uint32_t i = 0; i < n; i++) {
@@ -53,6 +51,13 @@ static int64_t live_bound(Arena *a, const PackBuffer *bufs, uint32_t n)
         events[2 * i + 1] = (PackKey){-bufs[i].upper, 1, i};
     }
     pack_sort(events, 2 * n);
+    return events;
+}
+
+/* The most bytes alive at one time. */
+static int64_t live_bound(Arena *a, const PackBuffer *bufs, uint32_t n)
+{
+    PackKey *events = pack_events(a, bufs, n);
     int64_t live = 0, most = 0;
     for (uint32_t i = 0; i < 2 * n; i++) {
         int64_t size = bufs[events[i].buf].size;
@@ -90,14 +95,14 @@ bool pack_solve(Arena *a, PackBuffer *bufs, uint32_t n,
     uint32_t *index = arena_array(a, uint32_t, n);
     Packing p = packing_new(a, bufs, n, index);
     p.goal = MC_MAX(p.bound, options->capacity);
-    if (p.n > 0)
-        pack_fit(&p);
-    else
-        p.height = 0;
+    int64_t live = p.bound;
+    pack_fit(&p);
+    if (p.height > p.goal)
+        pack_search(&p, options->work ? options->work : PACK_WORK);
     for (uint32_t i = 0; i < n; i++)
         bufs[i].offset = 0;
     for (uint32_t i = 0; i < p.n; i++)
         bufs[index[i]].offset = p.best[i];
-    *out = (PackResult){p.height, p.bound, p.height == p.bound};
+    *out = (PackResult){p.height, live, p.height <= p.bound};
     return options->capacity == 0 || p.height <= options->capacity;
 }

@@ -21,17 +21,17 @@ typedef struct {
 typedef struct {
     int64_t capacity; /* bytes there are: a packing this low is good enough;
                        * 0 asks for the lowest */
-    uint64_t nodes;   /* steps of exact search before it gives up; 0 means
-                       * PACK_NODES.  Counted, not timed: the same input gives
-                       * the same offsets on every machine. */
+    uint64_t work;    /* buffers that the exact search may look at before
+                       * it gives up; 0 means PACK_WORK.  Counted, not timed:
+                       * the same input gives the same offsets everywhere. */
 } PackOptions;
 
-#define PACK_NODES UINT64_C(20000000)
+#define PACK_WORK UINT64_C(1000000000) /* a few seconds */
 
 typedef struct {
     int64_t height;      /* end of the highest buffer */
     int64_t lower_bound; /* most bytes alive at one time */
-    bool exact;          /* no packing is lower, or height == lower_bound */
+    bool exact;          /* no packing is lower */
 } PackResult;
 
 /* Sets every bufs[i].offset and *out; false if the best packing found is

@@ -202,12 +202,9 @@ static PackKey rank_lifetime(const PackBuffer *buf)
     return (PackKey){buf->upper - buf->lower, buf->size, 0};
 }
 
-/* Area in a double is exact enough to sort by, and cannot overflow. */
 static PackKey rank_area(const PackBuffer *buf)
 {
-    double area = (double)buf->size * (double)(buf->upper - buf->lower);
-    double most = (double)(INT64_MAX / 2);
-    return (PackKey){(int64_t)MC_MIN(area, most), buf->size, 0};
+    return (PackKey){pack_area(buf), buf->size, 0};
 }
 
 static void order_by(Fit *f, RankFn rank)
