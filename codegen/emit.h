@@ -1,0 +1,46 @@
+/* emit.h - from a planned module to what the runtime executes.
+ *
+ * One plan per pipeline stage, and the text of all kernels that the plans
+ * name.  Everything is decided by now: emit translates places into addresses,
+ * nodes into instructions, and axes into expressions of the rank.
+ */
+#ifndef MEGAC_EMIT_H
+#define MEGAC_EMIT_H
+
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "passes/memplan.h"
+
+/* ---- emit.c ---------------------------------------------------------------- */
+
+/* What emit_plans needs to know; the module is fused and has its streams. */
+typedef struct {
+    Module *m;
+    const MemPlan *mem;
+    const Spec *spec;
+} EmitInput;
+
+typedef struct {
+    Buf *plans; /* one blob per pp coordinate */
+    uint32_t n;
+    CodeUnit *units; /* kernels, each in a translation unit of its own */
+    uint32_t nunits;
+} EmitOutput;
+
+/* False after reporting to m->diag.  Texts live in `a`. */
+bool emit_plans(Arena *a, const EmitInput *in, EmitOutput *out);
+void emit_free(EmitOutput *out);
+
+/* Kernels of a dialect, as memplan must know them. */
+MemRules emit_rules(Dialect dialect);
+Dialect emit_dialect(const Spec *spec);
+
+/* ---- package.c --------------------------------------------------------------- */
+
+/* Writes the folder that `megac compile` promises, beside `dir` and then
+ * renamed.  `so` holds the compiled units; `launcher` is the path of the
+ * program megac-rank. */
+bool package_write(const char *dir, const EmitInput *in, const EmitOutput *out,
+                   const Buf *so, const char *launcher);
+
+#endif

@@ -1,0 +1,354 @@
+/* emit_comm.c - collectives, slices, messages, and the order of streams.
+ *
+ * A collective of the runtime works on contiguous parts.  If the dimension is
+ * the outermost one on a rank, that is what it is; otherwise blocks are moved
+ * into order before or after:
+ *
+ *     all_gather of y in [x, y, z]     reduce_scatter of y
+ *       gather    -> [n, x, y', z]       move      -> [n, x, y', z]
+ *       move      -> [x, n, y', z]       scatter   -> [x, y', z]
+ */
+#include "codegen/emit_priv.h"
+
+/* ---- shapes ----------------------------------------------------------------------- */
+
+/* A value seen as [before, dim, behind] on a rank. */
+typedef struct {
+    int64_t before, size, behind; /* behind: bytes */
+} Cut;
+
+static Cut value_cut(const Module *m, ValueId v, char dim)
+{
+    const Value *value = &m->values.v[v.i];
+    const Type *t = type_of(m, value->type);
+    Cut cut = {1, 1, dtype_bytes(t->dtype)};
+    bool found = false;
+
+    for (int d = 0; d < t->ndim; d++) {
+        int64_t size = layout_local(m, t, layout_of(m, value->layout),
+                                    t->dim[d]);
+        if (t->dim[d] == dim) {
+            cut.size = size;
+            found = true;
+        } else {
+            *(found ? &cut.behind : &cut.before) *= size;
+        }
+    }
+    return cut;
+}
+
+static char node_dim(const Module *m, const Node *n, AttrKey key)
+{
+    return (char)attr_int(m, n->attrs, key, 0);
+}
+
+static bool inner(const Module *m, ValueId v, char dim)
+{
+    return value_cut(m, v, dim).before > 1;
+}
+
+int64_t comm_scratch(const Module *m, const Node *n)
+{
+    ValueId from = n->nargs ? node_arg(m, n, 0) : (ValueId){0};
+    ValueId to = n->res;
+    char dim = node_dim(m, n, AK_DIM);
+
+    switch (n->op) {
+    case OP_ALL_GATHER:
+        return inner(m, to, dim) ? memplan_value_bytes(m, to) : 0;
+    case OP_REDUCE_SCATTER:
+        return inner(m, from, dim) ? memplan_value_bytes(m, from) : 0;
+    case OP_ALL_TO_ALL:
+        return 2 * memplan_value_bytes(m, from);
+    default:
+        return 0;
+    }
+}
+
+/* ---- moving blocks ------------------------------------------------------------------- */
+
+/* Block i of the destination is block (i % inner, i / inner) of the source,
+ * where neighbours are `near` and `far` apart. */
+static const char MOVE_CPU[] =
+    "void move_blocks(void *const *ptr, const i64 *imm, int tid, int nthreads)\n"
+    "{\n"
+    "    u16 *to = ptr[0];\n"
+    "    const u16 *from = ptr[1];\n"
+    "    i64 n = imm[0], inner = imm[1], near = imm[2], far = imm[3];\n"
+    "    i64 size = imm[4], end = n * (tid + 1) / nthreads;\n"
+    "\n"
+    "    for (i64 i = n * tid / nthreads; i < end; i++) {\n"
+    "        const u16 *block = from + i % inner * near + i / inner * far;\n"
+    "        for (i64 k = 0; k < size; k++)\n"
+    "            to[i * size + k] = block[k];\n"
+    "    }\n"
+    "}\n";
+static const char MOVE_CUDA[] =
+    "KERNEL move_blocks(Args a)\n"
+    "{\n"
+    "    u16 *to = (u16 *)a.ptr[0];\n"
+    "    const u16 *from = (const u16 *)a.ptr[1];\n"
+    "    i64 n = a.imm[0], inner = a.imm[1], near = a.imm[2], far = a.imm[3];\n"
+    "    i64 size = a.imm[4];\n"
+    "\n"
+    "    for (i64 i = blockIdx.x; i < n; i += gridDim.x) {\n"
+    "        const u16 *block = from + i % inner * near + i / inner * far;\n"
+    "        for (i64 k = threadIdx.x; k < size; k += CUDA_BLOCK)\n"
+    "            to[i * size + k] = block[k];\n"
+    "    }\n"
+    "}\n";
+
+enum { UNIT = 2 }; /* the kernel counts in u16 */
+
+static void move_blocks(Emit *e, PlanOperand to, PlanOperand from, int64_t n,
+                        int64_t inner_n, int64_t near, int64_t far,
+                        int64_t bytes)
+{
+    const char *text = e->dialect == DIALECT_CPU ? MOVE_CPU : MOVE_CUDA;
+    const Kernel *k = kernel_add(e->kernels, (Kernel){"move_blocks", text, 1,
+                                                      false, 2, 5});
+    PlanOperand list[] = {to, from, plan_integer(n), plan_integer(inner_n),
+                          plan_integer(near / UNIT), plan_integer(far / UNIT),
+                          plan_integer(bytes / UNIT)};
+
+    emit_launch(e, k, list, MC_LEN(list));
+}
+
+/* [outer, inner] blocks become [inner, outer]. */
+static void swap_blocks(Emit *e, PlanOperand to, PlanOperand from,
+                        int64_t outer, int64_t inner_n, int64_t bytes)
+{
+    move_blocks(e, to, from, outer * inner_n, outer, inner_n * bytes, bytes,
+                bytes);
+}
+
+/* ---- groups ---------------------------------------------------------------------------- */
+
+static bool set_has(AxisSet set, uint8_t atom)
+{
+    return (set >> atom & 1) != 0;
+}
+
+/* Atoms of `set` in the order of a split that has them all, if one is given,
+ * else the largest stride first. */
+static uint32_t group_atoms(Emit *e, AxisSet set, const Split *s, uint8_t *out)
+{
+    const Atom *atoms = e->m->mesh.atoms.v;
+    uint32_t n = 0;
+
+    for (uint8_t i = 0; s && i < s->n; i++)
+        if (set_has(set, s->atom[i]))
+            out[n++] = s->atom[i];
+    for (uint8_t i = 0; !s && i < e->m->mesh.atoms.n; i++) {
+        uint32_t at = n;
+        if (!set_has(set, i))
+            continue;
+        for (; at && atoms[out[at - 1]].stride < atoms[i].stride; at--)
+            out[at] = out[at - 1];
+        out[at] = i;
+        n++;
+    }
+    return n;
+}
+
+static const char *group_name(Emit *e, const uint8_t *atoms, uint32_t n)
+{
+    const char *name = "";
+    Sym last = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        Sym axis = e->m->mesh.atoms.v[atoms[i]].axis;
+        if (i == 0 || axis.i != last.i)
+            name = arena_printf(e->arena, "%s%s%s", name, i ? "-" : "",
+                                sym_text(e->m->names, axis));
+        last = axis;
+    }
+    return name;
+}
+
+static uint32_t group(Emit *e, AxisSet set, const Split *s)
+{
+    uint8_t atoms[IR_MAX_ATOMS];
+    uint32_t rows[IR_MAX_ATOMS];
+    uint32_t n = group_atoms(e, set, s, atoms);
+
+    for (uint32_t i = 0; i < n; i++)
+        rows[i] = e->atom[atoms[i]];
+    return plan_add_group(e->b, group_name(e, atoms, n), rows, n, NULL, 0);
+}
+
+static const Split *value_split(const Emit *e, ValueId v, char dim)
+{
+    return layout_split(layout_of(e->m, e->m->values.v[v.i].layout), dim);
+}
+
+/* ---- collectives ----------------------------------------------------------------------- */
+
+static void collective(Emit *e, PlanCollective c, PlanOperand from,
+                       PlanOperand to)
+{
+    PlanOperand list[] = {from, to};
+
+    emit_instr(e, (PlanInstr){.op = PLAN_COLLECTIVE,
+                              .index = plan_add_collective(e->b, &c)},
+               list, 2);
+}
+
+/* The value that decides the type, and the number of elements that counts. */
+static PlanCollective collective_of(Emit *e, const Node *n, uint32_t kind,
+                                    ValueId counted, const Split *s)
+{
+    DType dtype = value_type(e->m, counted)->dtype;
+
+    return (PlanCollective){
+        .kind = kind,
+        .reduce = n->op == OP_ALL_REDUCE_MAX ? PLAN_MAX : PLAN_SUM,
+        .dtype = emit_dtype(dtype),
+        .group = group(e, attr_axes(e->m, n->attrs, AK_AXES), s),
+        .count = memplan_value_bytes(e->m, counted) / dtype_bytes(dtype)};
+}
+
+static void all_gather(Emit *e, const Node *n)
+{
+    ValueId from = node_arg(e->m, n, 0), to = n->res;
+    char dim = node_dim(e->m, n, AK_DIM);
+    Cut part = value_cut(e->m, from, dim);
+    int64_t members = value_cut(e->m, to, dim).size / part.size;
+    int64_t bytes = memplan_value_bytes(e->m, to);
+    PlanOperand gathered = part.before > 1
+                               ? emit_scratch(e, 0, bytes, PLAN_WRITE)
+                               : emit_value(e, to, PLAN_WRITE);
+
+    collective(e, collective_of(e, n, PLAN_ALL_GATHER, from,
+                                value_split(e, from, dim)),
+               emit_value(e, from, PLAN_READ), gathered);
+    if (part.before > 1)
+        swap_blocks(e, emit_value(e, to, PLAN_WRITE),
+                    emit_scratch(e, 0, bytes, PLAN_READ), members, part.before,
+                    part.size * part.behind);
+}
+
+static void reduce_scatter(Emit *e, const Node *n)
+{
+    ValueId from = node_arg(e->m, n, 0), to = n->res;
+    char dim = node_dim(e->m, n, AK_DIM);
+    Cut part = value_cut(e->m, to, dim);
+    int64_t members = value_cut(e->m, from, dim).size / part.size;
+    int64_t bytes = memplan_value_bytes(e->m, from);
+    PlanOperand all = emit_value(e, from, PLAN_READ);
+
+    if (part.before > 1) {
+        swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE), all, part.before,
+                    members, part.size * part.behind);
+        all = emit_scratch(e, 0, bytes, PLAN_READ);
+    }
+    collective(e, collective_of(e, n, PLAN_REDUCE_SCATTER, to,
+                                value_split(e, to, dim)),
+               all, emit_value(e, to, PLAN_WRITE));
+}
+
+/* `dim` becomes split and `from` whole: parts of `dim` travel, and arrive as
+ * parts of `from`. */
+static void all_to_all(Emit *e, const Node *n)
+{
+    ValueId from = node_arg(e->m, n, 0), to = n->res;
+    char dim = node_dim(e->m, n, AK_DIM);
+    char joined = node_dim(e->m, n, AK_FROM_DIM);
+    Cut sent = value_cut(e->m, to, dim);
+    Cut got = value_cut(e->m, from, joined);
+    int64_t members = value_cut(e->m, from, dim).size / sent.size;
+    int64_t bytes = memplan_value_bytes(e->m, from);
+    PlanCollective c = collective_of(e, n, PLAN_ALL_TO_ALL, from,
+                                     value_split(e, to, dim));
+    Cut whole = value_cut(e->m, from, dim);
+    Cut after = value_cut(e->m, to, joined);
+
+    c.count /= members;
+    swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE),
+                emit_value(e, from, PLAN_READ), whole.before, members,
+                sent.size * whole.behind);
+    collective(e, c, emit_scratch(e, 0, bytes, PLAN_READ),
+               emit_scratch(e, bytes, bytes, PLAN_WRITE));
+    swap_blocks(e, emit_value(e, to, PLAN_WRITE),
+                emit_scratch(e, bytes, bytes, PLAN_READ), members,
+                after.before, got.size * after.behind);
+}
+
+void emit_collective(Emit *e, const Node *n)
+{
+    ValueId from = n->nargs ? node_arg(e->m, n, 0) : (ValueId){0};
+
+    switch (n->op) {
+    case OP_ALL_GATHER:
+        all_gather(e, n);
+        break;
+    case OP_REDUCE_SCATTER:
+        reduce_scatter(e, n);
+        break;
+    case OP_ALL_TO_ALL:
+        all_to_all(e, n);
+        break;
+    default:
+        collective(e, collective_of(e, n, PLAN_ALL_REDUCE, from, NULL),
+                   emit_value(e, from, PLAN_READ),
+                   emit_value(e, n->res, PLAN_WRITE));
+    }
+}
+
+/* This rank's part along `dim`: an address that depends on the rank. */
+void emit_slice(Emit *e, const Node *n)
+{
+    ValueId from = node_arg(e->m, n, 0), to = n->res;
+    char dim = node_dim(e->m, n, AK_DIM);
+    AxisSet axes = attr_axes(e->m, n->attrs, AK_AXES);
+    Cut whole = value_cut(e->m, from, dim), part = value_cut(e->m, to, dim);
+    int64_t bytes = part.size * part.behind;
+    PlanOperand source = emit_value(e, from, PLAN_READ);
+    uint8_t atoms[IR_MAX_ATOMS];
+    uint32_t natoms = group_atoms(e, axes, value_split(e, to, dim), atoms);
+
+    source.expr = emit_digits(e, atoms, natoms, bytes);
+    if (part.before == 1) {
+        source.bytes = (uint64_t)bytes;
+        emit_copy(e, emit_value(e, to, PLAN_WRITE), source);
+        return;
+    }
+    source.bytes -= (uint64_t)(whole.size * whole.behind - bytes);
+    move_blocks(e, emit_value(e, to, PLAN_WRITE), source, part.before,
+                part.before, whole.size * whole.behind, 0, bytes);
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static uint32_t pp_atom(const Emit *e)
+{
+    uint8_t atoms[IR_MAX_ATOMS];
+
+    mc_assert(mesh_axis_atoms(e->m, "pp", atoms) == 1);
+    return e->atom[atoms[0]];
+}
+
+void emit_sendrecv(Emit *e, const Node *n)
+{
+    int64_t peer = attr_int(e->m, n->attrs, AK_PEER, 0);
+    int32_t shift = (int32_t)(peer - (int64_t)e->pp);
+    bool send = n->op == OP_SEND;
+    ValueId v = send ? node_arg(e->m, n, 0) : n->res;
+    PlanOperand o = emit_value(e, v, send ? PLAN_READ : PLAN_WRITE);
+
+    emit_instr(e, (PlanInstr){
+                      .op = send ? PLAN_SEND : PLAN_RECV,
+                      .index = plan_add_peer(
+                          e->b, arena_printf(e->arena, "pp%+d", shift),
+                          pp_atom(e), shift),
+                      .aux = (uint32_t)attr_int(e->m, n->attrs, AK_TAG, 0)},
+               &o, 1);
+}
+
+void emit_event(Emit *e, const Node *n)
+{
+    int64_t event = attr_int(e->m, n->attrs, AK_EVENT, 0);
+
+    emit_instr(e, (PlanInstr){.op = n->op == OP_EVENT ? PLAN_EVENT : PLAN_WAIT,
+                              .index = (uint32_t)event}, NULL, 0);
+}

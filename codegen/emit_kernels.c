@@ -1,0 +1,362 @@
+/* emit_kernels.c - the kernels of all stages, each once.
+ *
+ * A kernel is named after what it does and a hash of its text, so equal
+ * kernels of different functions and stages are one, and a name in a profile
+ * leads to a file under out/kernels.
+ */
+#include "codegen/emit_priv.h"
+
+#include "codegen/kernels.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <xxhash.h>
+
+const Kernel *kernel_add(KernelTable *t, Kernel k)
+{
+    for (uint32_t i = 0; i < t->list.n; i++)
+        if (strcmp(t->list.v[i].symbol, k.symbol) == 0)
+            return &t->list.v[i];
+    vec_push(&t->list, k);
+    return &vec_last(&t->list);
+}
+
+/* Letters and digits of `base`, then a hash of what is to be named. */
+static const char *symbol_of(Emit *e, const char *base, const Buf *text)
+{
+    char *symbol = arena_printf(e->arena, "%s_%08x", base,
+                                (uint32_t)XXH3_64bits(text->s, text->len));
+
+    for (char *c = symbol; *c; c++)
+        if (!isalnum((unsigned char)*c))
+            *c = '_';
+    return symbol;
+}
+
+/* Prints a kernel under a provisional name, then under its own. */
+static const Kernel *kernel_print(Emit *e, const char *base,
+                                  void (*print)(Emit *e, const char *name,
+                                                Buf *out, KernelInfo *info),
+                                  KernelInfo *out_info)
+{
+    Buf draft = {0}, text = {0};
+    Kernel k = {0};
+
+    print(e, "k", &draft, out_info);
+    k.symbol = symbol_of(e, base, &draft);
+    print(e, k.symbol, &text, out_info);
+    k.text = arena_strdup(e->arena, buf_str(&text));
+    k.phases = out_info->phases ? out_info->phases : 1;
+    k.ptrs = out_info->nptr;
+    k.imms = out_info->nimm;
+    buf_free(&draft);
+    buf_free(&text);
+    return kernel_add(e->kernels, k);
+}
+
+/* ---- operands of a launch -------------------------------------------------------- */
+
+typedef struct {
+    Emit *e;
+    PlanOperand list[EMIT_MAX_OPERANDS];
+    uint32_t n;
+} Launch;
+
+static void push(Launch *l, PlanOperand o)
+{
+    mc_assert(l->n < EMIT_MAX_OPERANDS);
+    l->list[l->n++] = o;
+}
+
+static void push_args(Launch *l, const Node *n)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        push(l, emit_value(l->e, node_arg(l->e->m, n, i), PLAN_READ));
+}
+
+static void push_workspace(Launch *l, int64_t bytes)
+{
+    if (bytes)
+        push(l, emit_scratch(l->e, 0, bytes, PLAN_READ | PLAN_WRITE));
+}
+
+static PlanOperand integer_of(uint32_t expr)
+{
+    PlanOperand o = plan_integer(0);
+
+    o.expr = expr;
+    return o;
+}
+
+static void push_starts(Launch *l, const KernelInfo *info)
+{
+    for (uint32_t i = 0; i < info->nimm; i++)
+        push(l, integer_of(emit_start(l->e, info->imm[i].value,
+                                      info->imm[i].dim)));
+}
+
+/* ---- row programs ------------------------------------------------------------------ */
+
+static FuncId row_callee(const Module *m, const Node *n)
+{
+    return attr_func(m, n->attrs, AK_CALLEE);
+}
+
+static void print_row(Emit *e, const char *name, Buf *out, KernelInfo *info)
+{
+    const Node *n = &e->m->nodes.v[e->node.i];
+
+    row_print(e->m, row_callee(e->m, n), name, e->dialect, NULL, out, info);
+}
+
+static void push_accums(Launch *l, const Func *f)
+{
+    Emit *e = l->e;
+
+    for (uint32_t i = 0; i < f->body.n; i++) {
+        const Node *n = &e->m->nodes.v[f->body.v[i].i];
+        if (n->op == OP_ACCUM)
+            push(l, emit_state(e, attr_tensor(e->m, n->attrs, AK_TENSOR),
+                               (Field)attr_int(e->m, n->attrs, AK_FIELD,
+                                               FIELD_GRAD),
+                               PLAN_READ | PLAN_WRITE));
+    }
+}
+
+static void const_fill(Emit *e, const Node *n)
+{
+    double ratio = (double)attr_int(e->m, n->attrs, AK_NUM, 1) /
+                   (double)attr_int(e->m, n->attrs, AK_DEN, 1);
+    float value = (float)attr_float(e->m, n->attrs, AK_VALUE, ratio);
+    uint32_t word;
+
+    if (attr_int(e->m, n->attrs, AK_ROOT, 0))
+        value = (float)sqrt(ratio);
+
+    memcpy(&word, &value, sizeof word);
+    emit_fill(e, emit_value(e, node_res(n, 0), PLAN_WRITE), word);
+}
+
+/* Whether the node only adds what was added while it was made. */
+static bool adds_already(const Emit *e, const Node *n)
+{
+    TensorId t;
+    Field f;
+
+    return memplan_accumulates(e->m, n, &t, &f) &&
+           e->mem->place[node_arg(e->m, n, 0).i].adds;
+}
+
+void emit_row(Emit *e, const Node *n)
+{
+    Launch l = {.e = e};
+    KernelInfo info = {0};
+    const Func *f;
+    const Kernel *k;
+
+    if (n->op == OP_CONST) {
+        const_fill(e, n);
+        return;
+    }
+    if (adds_already(e, n))
+        return;
+    if (n->op != OP_ROW) {
+        emit_fail(e, "%s outside of a row program", op_info[n->op].name);
+        return;
+    }
+    f = &e->m->funcs.v[row_callee(e->m, n).i];
+    k = kernel_print(e, sym_text(e->m->names, f->name), print_row, &info);
+    push_args(&l, n);
+    for (uint32_t i = 0; i < n->nres; i++)
+        push(&l, emit_value(e, node_res(n, i), PLAN_WRITE));
+    push_accums(&l, f);
+    push_workspace(&l, info.workspace);
+    push_starts(&l, &info);
+    emit_launch(e, k, l.list, l.n);
+}
+
+/* ---- gathers ------------------------------------------------------------------------- */
+
+static bool adds(const Emit *e, ValueId v)
+{
+    return e->mem->place[v.i].adds;
+}
+
+static void print_gather(Emit *e, const char *name, Buf *out, KernelInfo *info)
+{
+    const Node *n = &e->m->nodes.v[e->node.i];
+
+    gather_print(e->m, e->node, name, e->dialect, adds(e, node_res(n, 0)), out,
+                 info);
+}
+
+static void gather(Emit *e, const Node *n)
+{
+    Launch l = {.e = e};
+    KernelInfo info = {0};
+    const Kernel *k = kernel_print(e, op_info[n->op].name, print_gather,
+                                   &info);
+
+    push_args(&l, n);
+    push(&l, emit_value(e, node_res(n, 0),
+                        adds(e, node_res(n, 0)) ? PLAN_READ | PLAN_WRITE
+                                                : PLAN_WRITE));
+    push_workspace(&l, info.workspace);
+    push_starts(&l, &info);
+    emit_launch(e, k, l.list, l.n);
+}
+
+void emit_embed(Emit *e, const Node *n)
+{
+    gather(e, n);
+}
+
+void emit_rows(Emit *e, const Node *n)
+{
+    gather(e, n);
+}
+
+void emit_rope_table(Emit *e, const Node *n)
+{
+    gather(e, n);
+}
+
+/* ---- attention -------------------------------------------------------------------------- */
+
+static AttnStrides attention_strides(const Module *m, ValueId v)
+{
+    Strides dense = strides_dense(m, v);
+    const Type *t = value_type(m, v);
+    AttnStrides s = {dense.of[0], dense.of[1], dense.of[2], 0};
+
+    if (type_dim(t, 'r') >= 0)
+        s.r = dense.of[type_dim(t, 'r')];
+    return s;
+}
+
+static int64_t local_size(const Module *m, ValueId v, char dim)
+{
+    const Value *value = &m->values.v[v.i];
+
+    return layout_local(m, type_of(m, value->type),
+                        layout_of(m, value->layout), dim);
+}
+
+/* `operand` is where q stands among the operands; k, v and so on follow. */
+static AttentionSpec attention_spec(const Module *m, const Node *n,
+                                    uint32_t operand)
+{
+    ValueId q = node_arg(m, n, operand), k = node_arg(m, n, operand + 1);
+    AttentionSpec a = {
+        .type = value_type(m, q)->dtype == DT_BF16 ? ATTN_BF16 : ATTN_F32,
+        .s = local_size(m, q, 's'), .t = local_size(m, k, 's'),
+        .b = local_size(m, q, 'b'), .g = local_size(m, q, 'g'),
+        .r = local_size(m, q, 'r'), .d = local_size(m, q, 'd'),
+        .q = attention_strides(m, q), .k = attention_strides(m, k),
+        .v = attention_strides(m, node_arg(m, n, operand + 2)),
+        .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0};
+
+    a.scale = 1.0 / sqrt((double)a.d);
+    return a;
+}
+
+static AttentionSpec forward_spec(const Module *m, const Node *n)
+{
+    AttentionSpec a = attention_spec(m, n, 0);
+
+    a.o = attention_strides(m, node_res(n, 0));
+    a.lse = attention_strides(m, node_res(n, 1));
+    return a;
+}
+
+static AttentionSpec backward_spec(const Module *m, const Node *n)
+{
+    AttentionSpec a = attention_spec(m, n, 1);
+
+    a.d_o = attention_strides(m, node_arg(m, n, 0));
+    a.o = attention_strides(m, node_arg(m, n, 4));
+    a.lse = attention_strides(m, node_arg(m, n, 5));
+    a.dq = attention_strides(m, node_res(n, 0));
+    a.dk = attention_strides(m, node_res(n, 1));
+    a.dv = attention_strides(m, node_res(n, 2));
+    return a;
+}
+
+static void print_attention(Emit *e, const char *name, Buf *out,
+                            KernelInfo *info)
+{
+    const Node *n = &e->m->nodes.v[e->node.i];
+    bool forward = n->op == OP_ATTENTION;
+    AttentionSpec a = forward ? forward_spec(e->m, n) : backward_spec(e->m, n);
+
+    a.name = name;
+    if (forward)
+        attention_print_forward(&a, e->dialect, out);
+    else
+        attention_print_backward(&a, e->dialect, out);
+    info->phases = forward ? 1 : 2;
+    info->nptr = forward ? 5 : 10;
+    info->nimm = 2;
+    info->imm[0] = (KernelStart){node_arg(e->m, n, forward ? 0 : 1), 's'};
+    info->imm[1] = (KernelStart){node_arg(e->m, n, forward ? 1 : 2), 's'};
+}
+
+void emit_attention(Emit *e, const Node *n)
+{
+    Launch l = {.e = e};
+    KernelInfo info = {0};
+    const Kernel *k = kernel_print(e, op_info[n->op].name, print_attention,
+                                   &info);
+    uint32_t first = n->op == OP_ATTENTION ? 0 : 1;
+
+    for (uint32_t i = first; i < n->nargs; i++)
+        push(&l, emit_value(e, node_arg(e->m, n, i), PLAN_READ));
+    if (first)
+        push(&l, emit_value(e, node_arg(e->m, n, 0), PLAN_READ));
+    for (uint32_t i = 0; i < n->nres; i++)
+        push(&l, emit_value(e, node_res(n, i), PLAN_WRITE));
+    push_workspace(&l, kernel_scratch(e->m, e->node, e->dialect));
+    push_starts(&l, &info);
+    emit_launch(e, k, l.list, l.n);
+}
+
+/* ---- what memplan asks -------------------------------------------------------------------- */
+
+static int64_t gather_scratch(const Module *m, NodeId id, Dialect dialect)
+{
+    KernelInfo info = {0};
+    Buf text = {0};
+
+    gather_print(m, id, "k", dialect, false, &text, &info);
+    buf_free(&text);
+    return info.workspace;
+}
+
+int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
+{
+    const Node *n = &m->nodes.v[id.i];
+    AttentionSpec a;
+
+    switch (n->op) {
+    case OP_ROW:
+        return row_workspace(m, row_callee(m, n));
+    case OP_EMBED_GRAD:
+    case OP_ROWS_GRAD:
+        return gather_scratch(m, id, (Dialect)dialect);
+    case OP_ATTENTION_GRAD:
+        a = backward_spec(m, n);
+        return attention_workspace(&a, (Dialect)dialect);
+    default:
+        return comm_scratch(m, n);
+    }
+}
+
+bool kernel_in_place(const Module *m, const Node *n, uint32_t arg, uint32_t res)
+{
+    return row_in_place(m, row_callee(m, n), arg, res);
+}
+
+MemRules emit_rules(Dialect dialect)
+{
+    return (MemRules){dialect, kernel_scratch, kernel_in_place};
+}

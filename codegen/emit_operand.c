@@ -1,0 +1,215 @@
+/* emit_operand.c - places become operands.
+ *
+ *     place                in the step function     in a segment
+ *     MEM_FRAME +64        address of the frame     register "frame" + 64
+ *     MEM_PARAM 2          –                        register of parameter 2
+ *     MEM_RESULT 0         –                        register of result 0
+ *     MEM_STATE @q.param   its address              its address, or the
+ *                                                   register "@q.param" if the
+ *                                                   segment runs once per layer
+ *
+ * Registers are numbered by a fixed rule, so caller and callee agree without a
+ * table.
+ */
+#include "codegen/emit_priv.h"
+
+/* ---- registers --------------------------------------------------------------- */
+
+static uint32_t layered_uses(const Emit *e, FuncId f)
+{
+    StateUses uses = e->mem->effects.func[f.i].uses;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < uses.n; i++)
+        n += uses.v[i].layered;
+    return n;
+}
+
+static uint16_t first_state_register(const Emit *e, FuncId f)
+{
+    const Func *func = &e->m->funcs.v[f.i];
+
+    return (uint16_t)(2 + func->params.n + func->results.n);
+}
+
+uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field)
+{
+    StateUses uses = e->mem->effects.func[f.i].uses;
+    uint16_t reg = first_state_register(e, f);
+
+    for (uint32_t i = 0; i < uses.n; i++) {
+        const StateUse *use = &uses.v[i];
+        if (!use->layered)
+            continue;
+        if (use->tensor.i == t.i && use->field == effect_field(field))
+            return reg;
+        reg++;
+    }
+    mc_bug(__FILE__, __LINE__, "no register for tensor %u", t.i);
+}
+
+static const char *value_name(const Emit *e, ValueId v)
+{
+    return sym_text(e->m->names, e->m->values.v[v.i].name);
+}
+
+static const char *const FIELD_NAMES[FIELD_COUNT] = {
+    [FIELD_PARAM] = "param", [FIELD_MASTER] = "master",
+    [FIELD_GRAD] = "grad",   [FIELD_GSUM] = "gsum",
+    [FIELD_M] = "m",         [FIELD_V] = "v",
+    [FIELD_ACC] = "acc"};
+
+static void register_states(Emit *e, FuncId f)
+{
+    StateUses uses = e->mem->effects.func[f.i].uses;
+
+    for (uint32_t i = 0; i < uses.n; i++) {
+        const StateUse *use = &uses.v[i];
+        const char *name = sym_text(e->m->names,
+                                    e->m->tensors.v[use->tensor.i].name);
+        if (use->layered)
+            plan_add_reg(e->b, PLAN_ADDRESS,
+                         arena_printf(e->arena, "@%s.%s", name,
+                                      FIELD_NAMES[use->field]));
+    }
+}
+
+void emit_registers(Emit *e, FuncId f)
+{
+    const Func *func = &e->m->funcs.v[f.i];
+
+    plan_add_reg(e->b, PLAN_ADDRESS, "frame");
+    for (uint32_t i = 0; i < func->params.n; i++)
+        plan_add_reg(e->b, PLAN_ADDRESS, value_name(e, func->params.v[i]));
+    for (uint32_t i = 0; i < func->results.n; i++)
+        plan_add_reg(e->b, PLAN_ADDRESS, value_name(e, func->results.v[i]));
+    register_states(e, f);
+    if (e->mem->effects.func[f.i].microbatch)
+        plan_add_reg(e->b, PLAN_INTEGER, "microbatch");
+}
+
+PlanOperand emit_microbatch(Emit *e)
+{
+    uint32_t reg = first_state_register(e, e->f) + layered_uses(e, e->f);
+
+    return plan_reg_integer((uint16_t)reg, 0);
+}
+
+/* ---- addresses ----------------------------------------------------------------- */
+
+static PlanOperand frame_operand(Emit *e, int64_t offset, int64_t bytes,
+                                 int access)
+{
+    if (e->main)
+        return plan_address((uint64_t)(e->frame_start + offset),
+                            (uint64_t)bytes, access);
+    return plan_reg_address(1, offset, (uint64_t)bytes, access);
+}
+
+PlanOperand emit_param(Emit *e, uint32_t i, int access)
+{
+    ValueId v = e->m->funcs.v[e->f.i].params.v[i];
+
+    return plan_reg_address((uint16_t)(2 + i), 0,
+                            (uint64_t)memplan_value_bytes(e->m, v), access);
+}
+
+PlanOperand emit_result(Emit *e, uint32_t i, int access)
+{
+    const Func *func = &e->m->funcs.v[e->f.i];
+    int64_t bytes = memplan_value_bytes(e->m, func->results.v[i]);
+
+    return plan_reg_address((uint16_t)(2 + func->params.n + i), 0,
+                            (uint64_t)bytes, access);
+}
+
+static PlanOperand state_operand(Emit *e, TensorId t, Field f, int64_t bytes,
+                                 int access)
+{
+    const MemState *s = memplan_state(e->mem, e->pp, t, f);
+    bool layered = e->mem->effects.func[e->f.i].layer &&
+                   e->m->tensors.v[t.i].per_layer;
+
+    if (layered)
+        return plan_reg_address(emit_state_register(e, e->f, t, f), 0,
+                                (uint64_t)bytes, access);
+    return plan_address((uint64_t)s->address, (uint64_t)bytes, access);
+}
+
+/* Bytes of one layer of a field; the gradient's two kinds may differ. */
+static int64_t field_bytes(const Emit *e, TensorId t, Field f)
+{
+    const Tensor *tensor = &e->m->tensors.v[t.i];
+
+    return layout_local_elems(e->m, type_of(e->m, tensor->type),
+                              layout_of(e->m, tensor->rest[f])) *
+           dtype_bytes(tensor->field_dtype[f]);
+}
+
+PlanOperand emit_state(Emit *e, TensorId t, Field f, int access)
+{
+    const MemState *s = memplan_state(e->mem, e->pp, t, f);
+    bool layer = e->mem->effects.func[e->f.i].layer;
+    int64_t bytes = field_bytes(e, t, f);
+
+    if (!layer && s->slots > 1)
+        bytes = s->layer_stride * (s->slots - 1) + bytes;
+    return state_operand(e, t, f, bytes, access);
+}
+
+PlanOperand emit_place(Emit *e, MemPlace place, int64_t bytes, int access)
+{
+    const Func *func = &e->m->funcs.v[e->f.i];
+
+    switch (place.base) {
+    case MEM_FRAME:
+        return frame_operand(e, place.offset, bytes, access);
+    case MEM_PARAM:
+        return plan_reg_address((uint16_t)(2 + place.index), 0,
+                                (uint64_t)bytes, access);
+    case MEM_RESULT:
+        return plan_reg_address((uint16_t)(2 + func->params.n + place.index), 0,
+                                (uint64_t)bytes, access);
+    case MEM_STATE:
+        return state_operand(e, (TensorId){place.index}, place.field, bytes,
+                             access);
+    default:
+        mc_bug(__FILE__, __LINE__, "a value of %s has no place",
+               sym_text(e->m->names, func->name));
+    }
+}
+
+PlanOperand emit_value(Emit *e, ValueId v, int access)
+{
+    return emit_place(e, e->mem->place[v.i], memplan_value_bytes(e->m, v),
+                      access);
+}
+
+PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access)
+{
+    return frame_operand(e, e->mem->scratch[e->node.i] + offset, bytes, access);
+}
+
+/* ---- what depends on the rank ----------------------------------------------------- */
+
+uint32_t emit_digits(Emit *e, const uint8_t *atoms, uint32_t n, int64_t unit)
+{
+    PlanTerm terms[IR_MAX_ATOMS];
+
+    for (uint32_t i = n; i-- > 0;) {
+        terms[i] = (PlanTerm){.atom = e->atom[atoms[i]], .factor = unit};
+        unit *= e->m->mesh.atoms.v[atoms[i]].size;
+    }
+    return plan_add_expr(e->b, 0, terms, n);
+}
+
+uint32_t emit_start(Emit *e, ValueId v, char dim)
+{
+    const Value *value = &e->m->values.v[v.i];
+    const Layout *layout = layout_of(e->m, value->layout);
+    const Split *split = layout_split(layout, dim);
+
+    return emit_digits(e, split ? split->atom : NULL, split ? split->n : 0,
+                       layout_local(e->m, type_of(e->m, value->type), layout,
+                                    dim));
+}

@@ -1,0 +1,112 @@
+/* emit_priv.h - shared by the emit_*.c files. */
+#ifndef MEGAC_EMIT_PRIV_H
+#define MEGAC_EMIT_PRIV_H
+
+#include "codegen/emit.h"
+#include "runtime/plan.h"
+
+/* ---- emit_kernels.c: every kernel once ---------------------------------- */
+
+/* `text` defines `symbol`, and `symbol`_2 if it has two phases. */
+typedef struct {
+    const char *symbol, *text;
+    uint32_t phases;
+    bool serial;
+    uint32_t ptrs, imms;
+} Kernel;
+
+typedef struct {
+    Arena *arena;
+    Vec(Kernel) list;
+} KernelTable;
+
+/* ---- emit.c: the state of one stage's emission ---------------------------- */
+
+enum { EMIT_MAX_OPERANDS = PLAN_MAX_ARGS + 1 };
+
+typedef struct Emit {
+    Module *m;
+    const MemPlan *mem;
+    const Spec *spec;
+    Dialect dialect;
+    Arena *arena;
+    KernelTable *kernels;
+    PlanBuilder *b;
+    uint32_t pp;
+    uint32_t *segment; /* by FuncId: its segment, plus 1 */
+    uint32_t *atom;    /* by mesh atom: its row in the plan */
+    int64_t frame_start; /* address of the step function's frame */
+    FuncId f;          /* the function that is being emitted */
+    NodeId node;
+    bool main;         /* f is the step function */
+    uint32_t nevents;
+    bool failed;
+} Emit;
+
+/* Reports what cannot be emitted, at the current node (MC0530). */
+void emit_fail(Emit *e, const char *fmt, ...) MC_PRINTF(2, 3);
+
+/* ---- emit_operand.c: places as operands ------------------------------------- */
+
+/* The registers of a segment, in this order: its frame, parameters, results,
+ * the layer's part of each field it uses, the microbatch. */
+void emit_registers(Emit *e, FuncId f);
+
+PlanOperand emit_value(Emit *e, ValueId v, int access);
+PlanOperand emit_place(Emit *e, MemPlace place, int64_t bytes, int access);
+/* Parameter `i` and result `i` of the current function. */
+PlanOperand emit_param(Emit *e, uint32_t i, int access);
+PlanOperand emit_result(Emit *e, uint32_t i, int access);
+/* The field as the current function sees it: one layer or all layers held. */
+PlanOperand emit_state(Emit *e, TensorId t, Field f, int access);
+/* `bytes` at `offset` of the current node's workspace. */
+PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access);
+PlanOperand emit_microbatch(Emit *e);
+/* The register of a layered field in function f's segment. */
+uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field);
+
+/* The number whose digits are the coordinates of `atoms`, major first, times
+ * `unit`: this rank's place in a split. */
+uint32_t emit_digits(Emit *e, const uint8_t *atoms, uint32_t n, int64_t unit);
+/* First logical index of `dim` of a value on this rank. */
+uint32_t emit_start(Emit *e, ValueId v, char dim);
+
+/* ---- emit.c: instructions ---------------------------------------------------- */
+
+void emit_instr(Emit *e, PlanInstr in, const PlanOperand *operands, uint32_t n);
+void emit_copy(Emit *e, PlanOperand to, PlanOperand from);
+void emit_fill(Emit *e, PlanOperand to, uint32_t word);
+void emit_launch(Emit *e, const Kernel *k, const PlanOperand *operands,
+                 uint32_t n);
+PlanDtype emit_dtype(DType t);
+
+/* ---- emit_cells.c: one cell per row of ir/ops.def ------------------------------ */
+
+typedef void EmitCell(Emit *e, const Node *n);
+extern EmitCell *const emit_cells[OP_COUNT];
+
+EmitCell emit_call, emit_row, emit_read, emit_write, emit_accum, emit_clear,
+    emit_host, emit_rope_table, emit_dot, emit_dots, emit_embed, emit_rows,
+    emit_attention, emit_collective, emit_slice, emit_sendrecv, emit_event,
+    emit_none;
+
+/* ---- emit_comm.c ---------------------------------------------------------------- */
+
+/* Workspace of a collective that works on an inner dimension. */
+int64_t comm_scratch(const Module *m, const Node *n);
+
+/* ---- emit_kernels.c ---------------------------------------------------------------- */
+
+/* Adds a kernel, or finds the one with the same symbol. */
+const Kernel *kernel_add(KernelTable *t, Kernel k);
+/* What emit_rules tells memplan. */
+int64_t kernel_scratch(const Module *m, NodeId id, int dialect);
+bool kernel_in_place(const Module *m, const Node *n, uint32_t arg,
+                     uint32_t res);
+
+/* ---- emit_tables.c: what a plan says about the job ----------------------------------- */
+
+void emit_job(Emit *e);
+void emit_tensors(Emit *e);
+
+#endif

@@ -1,0 +1,122 @@
+/* emit_state.c - tensors, slices, and the host.
+ *
+ * memplan lets most reads and writes happen in place; a copy is emitted where
+ * it could not.
+ */
+#include "codegen/emit_priv.h"
+
+static TensorId node_tensor(const Emit *e, const Node *n)
+{
+    return attr_tensor(e->m, n->attrs, AK_TENSOR);
+}
+
+static Field node_field(const Emit *e, const Node *n, Field otherwise)
+{
+    return (Field)attr_int(e->m, n->attrs, AK_FIELD, otherwise);
+}
+
+static bool in_state(const Emit *e, ValueId v, TensorId t, Field f)
+{
+    MemPlace place = e->mem->place[v.i];
+
+    return place.base == MEM_STATE && place.index == t.i &&
+           place.field == effect_field(f);
+}
+
+void emit_read(Emit *e, const Node *n)
+{
+    TensorId t = node_tensor(e, n);
+    Field f = node_field(e, n, FIELD_PARAM);
+
+    if (!in_state(e, node_res(n, 0), t, f))
+        emit_copy(e, emit_value(e, node_res(n, 0), PLAN_WRITE),
+                  emit_state(e, t, f, PLAN_READ));
+}
+
+void emit_write(Emit *e, const Node *n)
+{
+    TensorId t = node_tensor(e, n);
+    Field f = node_field(e, n, FIELD_PARAM);
+    ValueId v = node_arg(e->m, n, 0);
+
+    if (!in_state(e, v, t, f))
+        emit_copy(e, emit_state(e, t, f, PLAN_WRITE),
+                  emit_value(e, v, PLAN_READ));
+}
+
+void emit_clear(Emit *e, const Node *n)
+{
+    emit_fill(e, emit_state(e, node_tensor(e, n), node_field(e, n, FIELD_GRAD),
+                            PLAN_WRITE), 0);
+}
+
+/* Its operand was added while it was made; any other is in a row program. */
+void emit_accum(Emit *e, const Node *n)
+{
+    if (!e->mem->place[node_arg(e->m, n, 0).i].adds)
+        emit_fail(e, "accum outside of a row program");
+}
+
+/* ---- the host ------------------------------------------------------------------ */
+
+static uint32_t word_in(const char *word, const char *(*name)(uint32_t),
+                        uint32_t n)
+{
+    uint32_t i = 0;
+
+    while (i < n && strcmp(word, name(i)) != 0)
+        i++;
+    return i;
+}
+
+static const char *node_what(const Emit *e, const Node *n)
+{
+    return sym_text(e->m->names, attr_sym(e->m, n->attrs, AK_WHAT));
+}
+
+static void host_batch(Emit *e, const Node *n)
+{
+    int64_t mb = attr_int(e->m, n->attrs, AK_MICROBATCH, -1);
+    PlanOperand ids = emit_value(e, node_res(n, 0), PLAN_WRITE), none = ids;
+    bool labels = strcmp(node_what(e, n), "labels") == 0;
+    PlanOperand list[3];
+
+    none.bytes = 0;
+    list[0] = mb < 0 ? emit_microbatch(e) : plan_integer(mb);
+    list[1] = labels ? none : ids;
+    list[2] = labels ? ids : none;
+    emit_instr(e, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_LOAD_BATCH},
+               list, 3);
+}
+
+static void host_scalar(Emit *e, const Node *n)
+{
+    PlanOperand to = emit_value(e, node_res(n, 0), PLAN_WRITE);
+    uint32_t which = word_in(node_what(e, n), plan_scalar_name, PLAN_SCALARS);
+
+    if (which == PLAN_SCALARS)
+        emit_fail(e, "the host has no scalar %s", node_what(e, n));
+    emit_instr(e, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_SCALAR,
+                              .aux = which}, &to, 1);
+}
+
+static void host_metric(Emit *e, const Node *n)
+{
+    PlanOperand from = emit_value(e, node_arg(e->m, n, 0), PLAN_READ);
+    uint32_t which = word_in(node_what(e, n), plan_metric_name, PLAN_METRICS);
+
+    if (which == PLAN_METRICS)
+        emit_fail(e, "there is no metric %s", node_what(e, n));
+    emit_instr(e, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_METRIC,
+                              .aux = which}, &from, 1);
+}
+
+void emit_host(Emit *e, const Node *n)
+{
+    if (n->op == OP_BATCH)
+        host_batch(e, n);
+    else if (n->op == OP_HOST)
+        host_scalar(e, n);
+    else
+        host_metric(e, n);
+}
