@@ -29,7 +29,7 @@ typedef struct {
 } Sample;
 
 /* Parses `text` with --set arguments, the last of which is NULL. */
-static Sample sample_parse_text(const char *text, const char *const *sets)
+static inline Sample sample_parse_text(const char *text, const char *const *sets)
 {
     Sample s = {.arena = arena_new()};
     size_t len;
@@ -45,7 +45,7 @@ static Sample sample_parse_text(const char *text, const char *const *sets)
     return s;
 }
 
-static void sample_free(Sample *s)
+static inline void sample_free(Sample *s)
 {
     diag_free(s->diag);
     arena_free(s->arena);
@@ -62,7 +62,7 @@ static void sample_free(Sample *s)
     fail_msg("%s", s.shown)
 
 /* It must be rejected with a message that contains `message`. */
-static void sample_reject_text(const char *text, const char *const *sets,
+static inline void sample_reject_text(const char *text, const char *const *sets,
                                const char *message)
 {
     Sample s = sample_parse_text(text, sets);
