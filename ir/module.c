@@ -140,7 +140,8 @@ static ValueId new_results(Module *m, NodeId n, const TypeId *res,
 static uint32_t append_args(Module *m, const ValueId *args, uint32_t nargs)
 {
     uint32_t first = m->args.n;
-    bool inside = args >= m->args.v && args < m->args.v + m->args.n;
+    bool inside = m->args.v && args >= m->args.v &&
+                  args < m->args.v + m->args.n;
     size_t at = inside ? (size_t)(args - m->args.v) : 0;
 
     for (uint32_t i = 0; i < nargs; i++) {
