@@ -166,15 +166,33 @@ static const char *group_name(Emit *e, const uint8_t *atoms, uint32_t n)
     return name;
 }
 
+static uint32_t pp_atom(const Emit *e)
+{
+    uint8_t atoms[IR_MAX_ATOMS];
+
+    mc_assert(mesh_axis_atoms(e->m, "pp", atoms) == 1);
+    return e->atom[atoms[0]];
+}
+
+/* The two stages that share the embedding are, for the runtime, two picks of
+ * the pipeline's axis, which has the largest stride and so comes first. */
 static uint32_t group(Emit *e, AxisSet set, const Split *s)
 {
+    uint32_t picks[2] = {0, e->mem->npp - 1}, npicks = 0;
+    AxisSet embed = mesh_axis(e->m, "embed");
     uint8_t atoms[IR_MAX_ATOMS];
     uint32_t rows[IR_MAX_ATOMS];
     uint32_t n = group_atoms(e, set, s, atoms);
 
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         rows[i] = e->atom[atoms[i]];
-    return plan_add_group(e->b, group_name(e, atoms, n), rows, n, NULL, 0);
+        if (!set_has(embed, atoms[i]))
+            continue;
+        rows[i] = pp_atom(e);
+        npicks = 2;
+    }
+    return plan_add_group(e->b, group_name(e, atoms, n), rows, n, picks,
+                          npicks);
 }
 
 static const Split *value_split(const Emit *e, ValueId v, char dim)
@@ -319,14 +337,6 @@ void emit_slice(Emit *e, const Node *n)
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
-
-static uint32_t pp_atom(const Emit *e)
-{
-    uint8_t atoms[IR_MAX_ATOMS];
-
-    mc_assert(mesh_axis_atoms(e->m, "pp", atoms) == 1);
-    return e->atom[atoms[0]];
-}
 
 void emit_sendrecv(Emit *e, const Node *n)
 {

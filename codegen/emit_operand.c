@@ -192,15 +192,32 @@ PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access)
 
 /* ---- what depends on the rank ----------------------------------------------------- */
 
+/* Within a plan the stage is known, and with it the coordinates that depend on
+ * nothing else. */
+static bool is_fixed(const Emit *e, uint8_t atom, int64_t *out_coordinate)
+{
+    const char *axis = sym_text(e->m->names, e->m->mesh.atoms.v[atom].axis);
+    bool last = e->pp + 1 == e->mem->npp;
+
+    *out_coordinate = strcmp(axis, "pp") == 0 ? (int64_t)e->pp : last;
+    return strcmp(axis, "pp") == 0 || strcmp(axis, "embed") == 0;
+}
+
 uint32_t emit_digits(Emit *e, const uint8_t *atoms, uint32_t n, int64_t unit)
 {
     PlanTerm terms[IR_MAX_ATOMS];
+    int64_t constant = 0, fixed;
+    uint32_t nterms = 0;
 
     for (uint32_t i = n; i-- > 0;) {
-        terms[i] = (PlanTerm){.atom = e->atom[atoms[i]], .factor = unit};
+        if (is_fixed(e, atoms[i], &fixed))
+            constant += fixed * unit;
+        else
+            terms[nterms++] = (PlanTerm){.atom = e->atom[atoms[i]],
+                                         .factor = unit};
         unit *= e->m->mesh.atoms.v[atoms[i]].size;
     }
-    return plan_add_expr(e->b, 0, terms, n);
+    return plan_add_expr(e->b, constant, terms, nterms);
 }
 
 uint32_t emit_start(Emit *e, ValueId v, char dim)

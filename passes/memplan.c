@@ -74,8 +74,8 @@ static void frame_collect(Frame *fr, const Func *func)
         const Node *n = &p->m->nodes.v[id.i];
         int64_t scratch = node_scratch(p, id);
         if (scratch)
-            frame_add(fr, (Owner){true, id.i}, scratch, (int32_t)pos,
-                      (int32_t)pos);
+            frame_add(fr, (Owner){true, id.i}, scratch, p->begin[pos],
+                      p->done[pos]);
         for (uint32_t i = 0; i < n->nres; i++) {
             ValueId v = node_res(n, i);
             if (value_root(p, v) == v.i &&

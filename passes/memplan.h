@@ -32,6 +32,7 @@ typedef struct {
     Field field;
     uint32_t index;
     int64_t offset; /* bytes; MEM_FRAME only */
+    bool adds; /* MEM_STATE: made by adding to what is there, for an `accum` */
 } MemPlace;
 
 /* Layer slot j lies at address + j * layer_stride.  A tensor without layers
@@ -66,8 +67,9 @@ typedef struct {
 
 /* What memplan must know of kernels it does not make. */
 typedef struct {
+    int dialect; /* handed to `scratch` */
     /* Bytes of workspace of a node, 0 for most. */
-    int64_t (*scratch)(const Module *m, NodeId n);
+    int64_t (*scratch)(const Module *m, NodeId n, int dialect);
     /* Whether result `res` of a row program may overwrite operand `arg`. */
     bool (*in_place)(const Module *m, const Node *n, uint32_t arg,
                      uint32_t res);
@@ -82,6 +84,11 @@ MemPlan *memplan_make(Arena *a, const Module *m, const MemRules *rules);
 /* Bytes of a value on one rank. */
 int64_t memplan_value_bytes(const Module *m, ValueId v);
 bool memplan_same_place(MemPlace a, MemPlace b);
+
+/* The field that a node only adds its operand to, as `accum` does: itself or a
+ * row program that does nothing else. */
+bool memplan_accumulates(const Module *m, const Node *n, TensorId *out_tensor,
+                         Field *out_field);
 
 /* Result number that carry argument `arg` of a call continues in, or -1. */
 int memplan_carry_result(const Module *m, const Node *call, uint32_t arg);

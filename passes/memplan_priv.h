@@ -16,10 +16,13 @@ typedef struct {
      * parents, and at the root the lifetime of the set, both ends included. */
     uint32_t *parent;
     int32_t *first, *last;
+    int32_t *def; /* by ValueId: position of the node that makes it, or -1 */
     /* By FuncId, then result: the parameter whose memory a carried result may
      * share, or -1. */
     int32_t **carry;
     bool *planned; /* by FuncId */
+    /* By position in the function being planned: when its node may run. */
+    int32_t *begin, *done;
 } Planner;
 
 /* ---- memplan_state.c ------------------------------------------------------- */
@@ -34,7 +37,7 @@ uint32_t value_root(Planner *p, ValueId v);
 /* Whether result `res` may take the memory of operand `arg`, which dies. */
 bool node_may_share(const Planner *p, const Node *n, uint32_t arg,
                     uint32_t res);
-/* Decides which values of `f` live with the caller, in state, or in each
+/* Finds lifetimes, and which values of `f` live with the caller, in state, or in each
  * other's memory.  Afterwards a root without a place needs a buffer. */
 void share_plan(Planner *p, FuncId f);
 

@@ -54,7 +54,7 @@ static int64_t node_temporary(const Planner *p, NodeId id)
 
     if (n->op == OP_CALL)
         return p->out->frame[call_scan(p->m, n).callee.i].bytes;
-    return p->rules->scratch(p->m, id);
+    return p->rules->scratch(p->m, id, p->rules->dialect);
 }
 
 static void peak_count(Planner *p, const Func *func, MemReport *r)

@@ -14,6 +14,8 @@
  */
 #include "passes/memplan_priv.h"
 
+#include "passes/streams.h"
+
 typedef struct {
     Planner *p;
     FuncId f;
@@ -37,16 +39,24 @@ static const Node *node_at(const Share *s, uint32_t pos)
 /* Position of the node that defines a value; -1 for a parameter. */
 static int32_t value_def(const Share *s, ValueId v)
 {
-    return s->p->first[v.i];
+    return s->p->def[v.i];
 }
 
 /* ---- lifetimes ------------------------------------------------------------- */
 
-static void value_begin(Planner *p, ValueId v, int32_t pos)
+static void value_begin(Planner *p, ValueId v, int32_t def, int32_t begin,
+                        int32_t done)
 {
     p->parent[v.i] = v.i;
-    p->first[v.i] = p->last[v.i] = pos;
+    p->def[v.i] = def;
+    p->first[v.i] = begin;
+    p->last[v.i] = done;
     p->out->place[v.i] = (MemPlace){0};
+}
+
+static void value_use(Planner *p, ValueId v, int32_t done)
+{
+    p->last[v.i] = MC_MAX(p->last[v.i], done);
 }
 
 static void lifetimes(Share *s)
@@ -55,20 +65,21 @@ static void lifetimes(Share *s)
     const Func *func = s->func;
 
     for (uint32_t i = 0; i < func->params.n; i++) {
-        value_begin(p, func->params.v[i], -1);
-        p->out->place[func->params.v[i].i] = (MemPlace){MEM_PARAM, 0, i, 0};
+        value_begin(p, func->params.v[i], -1, -1, -1);
+        p->out->place[func->params.v[i].i] = (MemPlace){MEM_PARAM, 0, i, 0, false};
     }
     for (uint32_t pos = 0; pos < func->body.n; pos++) {
         const Node *n = node_at(s, pos);
         for (uint32_t i = 0; i < n->nargs; i++)
-            p->last[node_arg(p->m, n, i).i] = (int32_t)pos;
+            value_use(p, node_arg(p->m, n, i), p->done[pos]);
         for (uint32_t i = 0; i < n->nres; i++)
-            value_begin(p, node_res(n, i), (int32_t)pos);
+            value_begin(p, node_res(n, i), (int32_t)pos, p->begin[pos],
+                        p->done[pos]);
     }
     /* A returned parameter is copied on entry, anything else at the end. */
     for (uint32_t i = 0; i < func->results.n; i++)
         if (value_def(s, func->results.v[i]) >= 0)
-            p->last[func->results.v[i].i] = (int32_t)func->body.n;
+            value_use(p, func->results.v[i], (int32_t)func->body.n);
 }
 
 /* ---- who may overwrite whom -------------------------------------------------- */
@@ -112,12 +123,11 @@ bool node_may_share(const Planner *p, const Node *n, uint32_t arg,
            p->rules->in_place(p->m, n, arg, res);
 }
 
-/* Whether the node at `pos` may write `made` over the value `old`. */
-static bool may_overwrite(const Share *s, int32_t pos, ValueId made,
-                          ValueId old)
+/* Whether the node that makes `made` uses `old` and may write over it. */
+static bool may_overwrite(const Share *s, ValueId made, ValueId old)
 {
-    const Node *n = node_at(s, (uint32_t)pos);
-    bool may = true;
+    const Node *n = node_at(s, (uint32_t)value_def(s, made));
+    bool may = times_used(s->p->m, n, old) > 0;
 
     for (uint32_t i = 0; i < n->nargs; i++)
         if (node_arg(s->p->m, n, i).i == old.i)
@@ -129,10 +139,11 @@ static bool may_overwrite(const Share *s, int32_t pos, ValueId made,
  * is made in a way that allows to overwrite it. */
 static bool is_over(const Share *s, ValueId old, ValueId made)
 {
-    int32_t def = value_def(s, made);
     int32_t last = s->p->last[old.i];
 
-    return last < def || (last == def && may_overwrite(s, def, made, old));
+    return last < s->p->first[made.i] ||
+           (last == s->p->done[value_def(s, made)] &&
+            may_overwrite(s, made, old));
 }
 
 /* ---- state ------------------------------------------------------------------- */
@@ -180,7 +191,7 @@ static void home_read(Share *s, const Node *n)
 
     if (state_rests(s, v, t, f, value_def(s, v), s->p->last[v.i]))
         s->p->out->place[v.i] =
-            (MemPlace){MEM_STATE, effect_field(f), t.i, 0};
+            (MemPlace){MEM_STATE, effect_field(f), t.i, 0, false};
 }
 
 /* Every value read from the field before is over when `v` is made. */
@@ -220,7 +231,66 @@ static void home_written(Share *s, const Node *n, int32_t pos)
         !readers_over(s, v, t, f) ||
         !state_rests(s, v, t, f, pos, s->p->last[v.i]))
         return;
-    *place = (MemPlace){MEM_STATE, effect_field(f), t.i, 0};
+    *place = (MemPlace){MEM_STATE, effect_field(f), t.i, 0, false};
+}
+
+/* ---- sums made in place ------------------------------------------------------- */
+
+bool memplan_accumulates(const Module *m, const Node *n, TensorId *out_tensor,
+                         Field *out_field)
+{
+    const Func *f;
+
+    if (n->op == OP_ROW) {
+        f = &m->funcs.v[attr_func(m, n->attrs, AK_CALLEE).i];
+        if (f->body.n != 1 || n->nargs != 1)
+            return false;
+        n = &m->nodes.v[f->body.v[0].i];
+    }
+    if (n->op != OP_ACCUM)
+        return false;
+    *out_tensor = attr_tensor(m, n->attrs, AK_TENSOR);
+    *out_field = (Field)attr_int(m, n->attrs, AK_FIELD, FIELD_GRAD);
+    return true;
+}
+
+/* Ops that can add to their result instead of overwriting it. */
+static bool can_add(const Share *s, ValueId v, TensorId t, Field f)
+{
+    const Node *n = node_at(s, (uint32_t)value_def(s, v));
+
+    if (n->op == OP_DOT)
+        return s->p->m->tensors.v[t.i].field_dtype[f] == DT_F32;
+    return (n->op == OP_EMBED_GRAD || n->op == OP_ROWS_GRAD) &&
+           field_fits(s, v, t, f);
+}
+
+static uint32_t times_used_before(const Share *s, ValueId v, int32_t end)
+{
+    uint32_t times = 0;
+
+    for (int32_t pos = value_def(s, v) + 1; pos < end; pos++)
+        times += times_used(s->p->m, node_at(s, (uint32_t)pos), v);
+    return times;
+}
+
+/* %g = dot … ; accum %g {tensor=@q}: the product adds to the gradient. */
+static void home_added(Share *s, const Node *n, int32_t pos)
+{
+    TensorId t;
+    Field f;
+    ValueId v;
+
+    if (!memplan_accumulates(s->p->m, n, &t, &f))
+        return;
+    v = node_arg(s->p->m, n, 0);
+    if (value_def(s, v) < 0 || s->p->out->place[v.i].base != MEM_NONE ||
+        s->p->last[v.i] != s->p->done[pos] || times_used_before(s, v, pos) ||
+        !can_add(s, v, t, f) || !state_unused(s, t, f, value_def(s, v), pos) ||
+        !readers_over(s, v, t, f))
+        return;
+    s->p->out->place[v.i] =
+        (MemPlace){MEM_STATE, effect_field(f), t.i, 0, true};
 }
 
 /* ---- results ------------------------------------------------------------------ */
@@ -241,7 +311,7 @@ static void home_result(Share *s, uint32_t r)
     if (s->p->out->place[v.i].base != MEM_NONE)
         return;
     if (param < 0 || is_over(s, s->func->params.v[param], v))
-        s->p->out->place[v.i] = (MemPlace){MEM_RESULT, 0, r, 0};
+        s->p->out->place[v.i] = (MemPlace){MEM_RESULT, 0, r, 0, false};
 }
 
 /* ---- sharing a buffer ----------------------------------------------------------- */
@@ -267,7 +337,7 @@ static bool share_try(Share *s, const Node *n, uint32_t arg, uint32_t res,
     uint32_t made = value_root(p, node_res(n, res));
 
     if (old == made || p->out->place[old].base != MEM_NONE ||
-        p->last[old] != pos || p->last[made] == pos ||
+        p->last[old] != p->done[pos] || p->last[made] == p->done[pos] ||
         !node_may_share(p, n, arg, res) ||
         !place_free_from(s, p->out->place[made], p->first[old]))
         return false;
@@ -287,8 +357,12 @@ static void share_node(Share *s, const Node *n, int32_t pos)
 
 void share_plan(Planner *p, FuncId f)
 {
-    Share s = {p, f, &p->m->funcs.v[f.i]};
+    const Func *func = &p->m->funcs.v[f.i];
+    Share s = {p, f, func};
 
+    p->begin = arena_array(p->arena, int32_t, func->body.n);
+    p->done = arena_array(p->arena, int32_t, func->body.n);
+    streams_extents(p->m, f, p->begin, p->done);
     lifetimes(&s);
     for (uint32_t pos = 0; pos < s.func->body.n; pos++)
         if (node_at(&s, pos)->op == OP_READ)
@@ -298,6 +372,8 @@ void share_plan(Planner *p, FuncId f)
     for (uint32_t pos = 0; pos < s.func->body.n; pos++)
         if (node_at(&s, pos)->op == OP_WRITE)
             home_written(&s, node_at(&s, pos), (int32_t)pos);
+    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
+        home_added(&s, node_at(&s, pos), (int32_t)pos);
     for (uint32_t pos = 0; pos < s.func->body.n; pos++)
         share_node(&s, node_at(&s, pos), (int32_t)pos);
 }

@@ -54,7 +54,5 @@ const char *plan_op_name(uint32_t op);
 const char *plan_collective_name(uint32_t kind);
 const char *plan_field_name(uint32_t kind);
 const char *plan_host_name(uint32_t op);
-const char *plan_scalar_name(uint32_t scalar);
-const char *plan_metric_name(uint32_t metric);
 
 #endif

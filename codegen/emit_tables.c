@@ -1,0 +1,248 @@
+/* emit_tables.c - what a plan says about the job: sizes, data, tensors.
+ *
+ * A tensor is described once per stage that holds it, with where each field
+ * lies, how it is split, and how it is saved.  Of the ranks with equal parts
+ * the one whose coordinates along the other axes are all 0 saves it; of two
+ * stages with a tied tensor, the earlier.
+ */
+#include "codegen/emit_priv.h"
+
+/* ---- the job --------------------------------------------------------------------- */
+
+static bool has_metrics(const Module *m, FuncId f)
+{
+    const Func *func = &m->funcs.v[f.i];
+
+    for (uint32_t i = 0; i < func->body.n; i++)
+        if (m->nodes.v[func->body.v[i].i].op == OP_METRIC)
+            return true;
+    return false;
+}
+
+/* The last stage that knows the metrics reports them. */
+static bool is_reporter(const Emit *e)
+{
+    for (uint32_t pp = e->pp + 1; pp < e->mem->npp; pp++)
+        if (has_metrics(e->m, e->m->entry.v[pp]))
+            return false;
+    return has_metrics(e->m, e->m->entry.v[e->pp]);
+}
+
+/* 0 on the one rank whose coordinates outside `used` and the pipeline's axis
+ * are all 0. */
+static uint32_t first_of(Emit *e, AxisSet used)
+{
+    const Mesh *mesh = &e->m->mesh;
+    AxisSet stage = mesh_axis(e->m, "pp") | mesh_axis(e->m, "embed");
+    PlanTerm terms[IR_MAX_ATOMS];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < mesh->atoms.n; i++)
+        if (!((used | stage) >> i & 1) && !mesh->atoms.v[i].expert)
+            terms[n++] = (PlanTerm){.atom = e->atom[i], .factor = 1};
+    return plan_add_expr(e->b, 0, terms, n);
+}
+
+static void job_fill(Emit *e)
+{
+    PlanJob *job = plan_job(e->b);
+    const char *name = arena_printf(e->arena, "pp%u", e->pp);
+
+    job->name = plan_add_text(e->b, e->spec->model.name);
+    job->version = plan_add_text(e->b, MEGAC_VERSION);
+    job->class_name = plan_add_text(e->b, name);
+    job->world = MC_MAX(e->m->mesh.world, 1);
+    job->reporter = first_of(e, 0);
+    job->has_reporter = is_reporter(e);
+}
+
+static int64_t total_params(const Module *m)
+{
+    int64_t total = 0;
+
+    for (uint32_t i = 1; i < m->tensors.n; i++) {
+        const Tensor *t = &m->tensors.v[i];
+        if (t->parameter)
+            total += type_elems(&t->logical) * (t->per_layer ? m->nlayers : 1);
+    }
+    return total;
+}
+
+static void training_fill(Emit *e)
+{
+    PlanTraining *t = plan_training(e->b);
+    const Spec *s = e->spec;
+
+    t->steps = s->training.steps;
+    t->global_batch = s->training.global_batch_size;
+    t->micro_batch = s->training.micro_batch_size;
+    t->seq_length = s->training.seq_length;
+    t->microbatches = s->derived.microbatches;
+    t->total_params = total_params(e->m);
+    t->seed = (uint64_t)s->training.seed;
+    t->beta1 = s->training.optimizer.beta1;
+    t->beta2 = s->training.optimizer.beta2;
+    t->eps = s->training.optimizer.eps;
+    t->weight_decay = s->training.optimizer.weight_decay;
+    t->clip_grad = s->training.optimizer.clip_grad;
+    t->lr = spec_lr(s);
+    t->optimizer = s->training.optimizer.type == OPT_SGD ? PLAN_SGD
+                                                         : PLAN_ADAMW;
+    t->log_interval = (uint32_t)s->training.log.interval;
+    t->metrics = s->training.log.jsonl
+                     ? plan_add_text(e->b, s->training.log.jsonl) : PLAN_NONE;
+}
+
+/* ---- data ------------------------------------------------------------------------ */
+
+static void data_fill(Emit *e)
+{
+    static const uint32_t kinds[] = {
+        [DATA_PREFIX] = PLAN_DATA_INDEXED, [DATA_SYNTHETIC] =
+            PLAN_DATA_SYNTHETIC, [DATA_TEXT] = PLAN_DATA_TEXT};
+    PlanData *d = plan_data(e->b);
+    const SpecDataList *train = &e->spec->data.train;
+    uint8_t atoms[IR_MAX_ATOMS];
+    uint32_t n = mesh_axis_atoms(e->m, "dp", atoms);
+
+    d->kind = train->n ? kinds[train->v[0].kind] : PLAN_DATA_SYNTHETIC;
+    d->vocab = e->spec->model.vocab_size;
+    d->shard = emit_digits(e, atoms, n, 1);
+    d->shards = axes_size(&e->m->mesh, mesh_axis(e->m, "dp"));
+    for (uint32_t i = 0; i < train->n; i++)
+        if (train->v[i].path)
+            plan_add_source(e->b, train->v[i].path, train->v[i].weight);
+}
+
+void emit_job(Emit *e)
+{
+    job_fill(e);
+    training_fill(e);
+    data_fill(e);
+}
+
+/* ---- tensors ------------------------------------------------------------------------ */
+
+static const struct {
+    Field field;
+    uint32_t kind;
+} FIELD_KINDS[] = {{FIELD_PARAM, PLAN_FIELD_PARAM},
+                   {FIELD_MASTER, PLAN_FIELD_MASTER},
+                   {FIELD_GRAD, PLAN_FIELD_GRAD},
+                   {FIELD_M, PLAN_FIELD_M},
+                   {FIELD_V, PLAN_FIELD_V}};
+
+static const uint32_t INITS[] = {[INIT_NONE] = PLAN_INIT_ZEROS,
+                                 [INIT_NORMAL] = PLAN_INIT_NORMAL,
+                                 [INIT_ZEROS] = PLAN_INIT_ZEROS,
+                                 [INIT_ONES] = PLAN_INIT_ONES};
+
+static bool held_before(const Emit *e, TensorId t)
+{
+    for (uint32_t pp = 0; pp < e->pp; pp++)
+        if (memplan_state(e->mem, pp, t, FIELD_PARAM)->slots)
+            return true;
+    return false;
+}
+
+static PlanSplit dim_split(Emit *e, const Layout *l, char dim)
+{
+    const Split *s = layout_split(l, dim);
+    uint32_t atoms[IR_MAX_SPLIT];
+
+    for (uint32_t i = 0; s && i < s->n; i++)
+        atoms[i] = e->atom[s->atom[i]];
+    return plan_add_list(e->b, atoms, s ? s->n : 0);
+}
+
+/* What is in the gradient's memory when it is looked at is the complete one. */
+static LayoutId field_layout(const Tensor *t, Field f)
+{
+    if (f == FIELD_GRAD && t->fields >> FIELD_GSUM & 1)
+        return t->rest[FIELD_GSUM];
+    return t->rest[f];
+}
+
+static void field_emit(Emit *e, TensorId id, Field f, uint32_t kind)
+{
+    const Tensor *t = &e->m->tensors.v[id.i];
+    const MemState *s = memplan_state(e->mem, e->pp, id, f);
+    const Type *type = type_of(e->m, t->type);
+    PlanField field = {.kind = kind, .dtype = emit_dtype(t->field_dtype[f]),
+                       .address = (uint64_t)s->address,
+                       .layer_stride = (uint64_t)s->layer_stride};
+    PlanSplit splits[IR_MAX_DIMS];
+    const Layout *l;
+
+    if (!s->slots)
+        return;
+    l = layout_of(e->m, field_layout(t, f));
+    for (int d = 0; d < type->ndim; d++)
+        splits[d] = dim_split(e, l, type->dim[d]);
+    field.owner = held_before(e, id) && !t->per_layer
+                      ? plan_add_expr(e->b, 1, NULL, 0)
+                      : first_of(e, layout_split_axes(&e->m->mesh, l));
+    plan_add_field(e->b, &field, splits);
+}
+
+static void export_fill(Emit *e, const Tensor *t, PlanTensor *out)
+{
+    const Export *x = &t->file;
+    int64_t rows = 1;
+
+    out->export_name = plan_add_text(e->b, sym_text(e->m->names, x->name));
+    while (rows < x->rows && out->row_dims < t->logical.ndim)
+        rows *= t->logical.size[out->row_dims++];
+    if (x->cols == 0)
+        out->row_dims = t->logical.ndim;
+    out->transpose = x->transpose;
+    out->rows = x->transpose ? x->cols : x->fused_rows;
+    out->columns = x->transpose ? x->fused_rows : x->cols;
+    out->row_offset = x->transpose ? 0 : x->row_offset;
+    out->column_offset = x->transpose ? x->row_offset : 0;
+}
+
+/* Global numbers of the layers held, by slot. */
+static PlanRange layers_list(Emit *e)
+{
+    uint32_t *list = arena_array(e->arena, uint32_t, e->m->nlayers);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < e->m->stages.n; i++) {
+        const PipeStage *s = &e->m->stages.v[i];
+        for (uint32_t l = 0; l < s->nlayers; l++)
+            if (s->pp == e->pp || e->mem->npp == 1)
+                list[n++] = s->first_layer + l;
+    }
+    return plan_add_list(e->b, list, n);
+}
+
+static void tensor_emit(Emit *e, TensorId id)
+{
+    const Tensor *t = &e->m->tensors.v[id.i];
+    const char *name = sym_text(e->m->names, t->name);
+    const Type *type = type_of(e->m, t->type);
+    PlanTensor row = {.init = INITS[t->init], .init_std = t->init_std};
+
+    row.name = plan_add_text(
+        e->b, t->per_layer ? arena_printf(e->arena, "layers.{l}.%s", name)
+                           : name);
+    if (t->per_layer)
+        row.layers = layers_list(e);
+    if (t->file.name.i)
+        export_fill(e, t, &row);
+    plan_add_tensor(e->b, &row);
+    for (int d = 0; d < type->ndim; d++)
+        plan_add_dim(e->b, (const char[]){type->dim[d], '\0'},
+                     t->logical.size[d], type->size[d]);
+    for (size_t i = 0; i < MC_LEN(FIELD_KINDS); i++)
+        field_emit(e, id, FIELD_KINDS[i].field, FIELD_KINDS[i].kind);
+}
+
+void emit_tensors(Emit *e)
+{
+    for (uint32_t i = 1; i < e->m->tensors.n; i++)
+        if (e->m->tensors.v[i].parameter &&
+            memplan_state(e->mem, e->pp, (TensorId){i}, FIELD_PARAM)->slots)
+            tensor_emit(e, (TensorId){i});
+}
