@@ -387,11 +387,12 @@ static void lr_steps_check(Check *c)
     if (s->training.lr_schedule.style == LR_CONSTANT)
         return;
     if (decay <= warmup) {
-        check_fail(c, "MC0302", "training.lr_schedule.decay_steps",
+        check_fail(c, "MC0302", "training.lr_schedule.warmup_steps",
                    "decay_steps = %lld must be greater than warmup_steps = "
                    "%lld: both count from step 0",
                    (long long)decay, (long long)warmup);
-        check_because(c, "training.lr_schedule.warmup_steps");
+        check_because(c, "training.lr_schedule.decay_steps");
+        check_because(c, "training.steps");
     } else if (decay < steps) {
         diag_warn(c->diag, spec_loc(s, "training.lr_schedule.decay_steps"),
                   "MC0303", "minimum reached %lld steps before the end",

@@ -13,7 +13,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #ifndef MEGAC_CONFIGS
 #define MEGAC_CONFIGS "configs"
@@ -133,18 +133,26 @@ static const char *configs_dir(void)
     return dir ? dir : MEGAC_CONFIGS;
 }
 
-/* The first readable file that `name` may stand for; NULL if there is none. */
+/* A device would never end. */
+static bool is_file(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* The first file that `name` may stand for; NULL if there is none. */
 static const char *include_find(Loader *l, const char *from, const char *name)
 {
     static const char *const folders[] = {"", "models/", "examples/"};
     const char *path = file_beside(l, from, name);
 
-    if (access(path, R_OK) == 0)
+    if (is_file(path))
         return path;
     for (size_t i = 0; i < 2 * MC_LEN(folders); i++) {
         path = arena_printf(l->arena, "%s/%s%s%s", configs_dir(),
                             folders[i / 2], name, i % 2 ? "" : ".yaml");
-        if (access(path, R_OK) == 0)
+        if (is_file(path))
             return path;
     }
     return NULL;
@@ -245,7 +253,6 @@ static void set_merge(Loader *l, const char *argument)
 {
     Node *root = yaml_read_set(l->arena, l->diag, argument);
 
-    l->broken |= !root;
     if (!root)
         return;
     l->layer = ++l->num_layers;

@@ -61,6 +61,10 @@ static void problem_report(Reader *r)
     diag_error(r->diag, problem_loc(r), "MC0001", "%s%s%s",
                p->context ? p->context : "", p->context ? ": " : "",
                p->problem ? p->problem : "this is not YAML");
+    if (p->context && p->context_mark.line != p->problem_mark.line)
+        diag_note(r->diag,
+                  loc_at(r, p->context_mark.line, p->context_mark.column),
+                  "%s that begins here", p->context);
 }
 
 /* ---- the environment ---------------------------------------------------- */
