@@ -1,0 +1,177 @@
+/* run.c - `megac run DIR`: all ranks on this machine, under mpirun.
+ *
+ * DIR/launch starts the right executable for its rank, wherever it runs; this
+ * command only adds what is convenient on one machine: how many ranks, a
+ * progress line, and one clear reason if it fails.
+ */
+#include "driver/input.h"
+#include "driver/run.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static struct {
+    int64_t steps, save_step;
+    const char *to, *load;
+} args = {.steps = -1, .save_step = -1};
+
+static const CliOption options[] = {
+    {"--steps", 0, "N", CLI_INT, &args.steps,
+     "stop after N steps (default: training.steps)"},
+    {"--save-step", 0, "N", CLI_INT, &args.save_step,
+     "write the weights after step N and its gradients; 0: the initial "
+     "weights; needs --to"},
+    {"--to", 0, "DIR", CLI_TEXT, &args.to, "where --save-step writes"},
+    {"--load", 0, "FILE", CLI_TEXT, &args.load,
+     "start from the weights in a .safetensors file"},
+    CLI_OPTIONS_END,
+};
+
+typedef Vec(char *) Words;
+
+/* ---- mpirun's command line ----------------------------------------------- */
+
+static void add(Words *w, Arena *a, const char *option, const char *value)
+{
+    vec_push(w, arena_strdup(a, option));
+    if (value)
+        vec_push(w, arena_strdup(a, value));
+}
+
+static void add_int(Words *w, Arena *a, const char *option, int64_t value)
+{
+    if (value >= 0)
+        add(w, a, option, arena_printf(a, "%" PRId64, value));
+}
+
+static Words command_line(const Input *in)
+{
+    Arena *a = in->arena;
+    Words w = {0};
+
+    add(&w, a, "mpirun", NULL);
+    add(&w, a, "--oversubscribe", NULL);
+    add(&w, a, "--bind-to", "none");
+    add_int(&w, a, "-n", in->spec->parallel.world_size);
+    add(&w, a, "sh", "-c");
+    add(&w, a, run_wrapper, NULL);
+    add(&w, a, arena_printf(a, "%s/launch", in->dir), NULL);
+    add_int(&w, a, "--steps", args.steps);
+    add_int(&w, a, "--save-step", args.save_step);
+    if (args.to)
+        add(&w, a, "--to", args.to);
+    if (args.load)
+        add(&w, a, "--load", args.load);
+    vec_push(&w, NULL);
+    return w;
+}
+
+/* Whether one process may read another's memory, which Open MPI tries for
+ * large messages; the filters of some containers forbid the call. */
+static bool can_read_processes(void)
+{
+    char from = 1, to = 0;
+    struct iovec local = {&to, 1}, remote = {&from, 1};
+
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+static void set_environment(void)
+{
+    if (geteuid() == 0) {
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    }
+    if (!can_read_processes())
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+/* ---- the result ---------------------------------------------------------- */
+
+/* A rank that found the user's input wrong exits with 1, as megac does. */
+static CliExit judge(const RunErrors *e, int code)
+{
+    if (code == 0)
+        return CLI_DONE;
+    fputs("megac: error: the run failed: ", stderr);
+    if (e->rank < 0)
+        fprintf(stderr, "mpirun exited with code %d\n", code);
+    else if (e->exit_code > 128)
+        fprintf(stderr, "rank %d was ended by signal %d (%s)\n", e->rank,
+                e->exit_code - 128, strsignal(e->exit_code - 128));
+    else
+        fprintf(stderr, "rank %d exited with code %d\n", e->rank,
+                e->exit_code);
+    return e->exit_code == CLI_INPUT ? CLI_INPUT : CLI_RUN;
+}
+
+static CliExit start(const Input *in)
+{
+    int64_t steps = args.steps >= 0 ? args.steps : in->spec->training.steps;
+    const char *metrics = in->spec->training.log.jsonl;
+    Words words = command_line(in);
+    Progress progress;
+    RunErrors errors;
+    int code = 0;
+
+    if (!metrics)
+        metrics = "";
+    else if (metrics[0] != '/')
+        metrics = arena_printf(in->arena, "%s/%s", in->dir, metrics);
+    set_environment();
+    progress_start(&progress, metrics, steps);
+    run_errors_start(&errors, &progress);
+    Status status = run_spawn(words.v, &progress, &errors, &code);
+    progress_end(&progress);
+    run_errors_end(&errors);
+    vec_free(&words);
+    return status ? cli_failed(status) : judge(&errors, code);
+}
+
+static CliExit check(const Input *in, const char *operand)
+{
+    if (!in->dir)
+        return cli_failed(status_make(STATUS_INPUT,
+                                      "%s: not a directory made by `megac "
+                                      "compile`", operand));
+    if (args.steps > in->spec->training.steps)
+        return cli_failed(status_make(
+            STATUS_INPUT,
+            "--steps %" PRId64 ": the program was compiled for %" PRId64
+            " steps", args.steps, in->spec->training.steps));
+    if (access(arena_printf(in->arena, "%s/launch", in->dir), X_OK))
+        return cli_failed(status_make(STATUS_INPUT,
+                                      "%s/launch: missing or not executable",
+                                      in->dir));
+    return CLI_DONE;
+}
+
+static CliExit run(const CliList *operands)
+{
+    static const CliList no_sets;
+    Input in;
+
+    if ((args.save_step >= 0) != (args.to != NULL))
+        return cli_usage("--save-step and --to belong together");
+    CliExit code = input_open(&in, operands->v[0], &no_sets);
+    if (code == CLI_DONE)
+        code = check(&in, operands->v[0]);
+    if (code == CLI_DONE)
+        code = start(&in);
+    input_close(&in);
+    return code;
+}
+
+const CliCommand cmd_run = {
+    .name = "run",
+    .operands = "DIR",
+    .help = "train: all ranks of a compiled program on this machine",
+    .details = "Shows progress and writes metrics. On a cluster, start "
+               "DIR/launch once per rank with mpirun or srun instead.",
+    .options = options,
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,96 @@
+/* run_errors.c - separates what ranks say from what is said about them.
+ *
+ * Each rank runs under a shell that, if it fails, adds one line with its rank
+ * and exit code (run_wrapper).  The first such line is the reason of the
+ * failure; the others were ended because of it.  mpirun tells the same in
+ * notices framed by dashes, in many words and not always; those are dropped.
+ * Everything else is passed on.
+ */
+#include "driver/run.h"
+
+void run_errors_start(RunErrors *e, const Progress *progress)
+{
+    *e = (RunErrors){.rank = -1, .exit_code = -1, .progress = progress};
+}
+
+/* ---- notices ------------------------------------------------------------- */
+
+#define RANK_EXIT "megac-rank-exit"
+
+const char run_wrapper[] =
+    "\"$0\" \"$@\"; code=$?; [ $code -eq 0 ] || "
+    "echo \"" RANK_EXIT " $OMPI_COMM_WORLD_RANK $code\" >&2; exit $code";
+
+static bool read_rank_exit(RunErrors *e, const char *line)
+{
+    int rank, code;
+
+    if (sscanf(line, RANK_EXIT " %d %d", &rank, &code) != 2)
+        return false;
+    if (e->rank < 0) {
+        e->rank = rank;
+        e->exit_code = code;
+    }
+    return true;
+}
+
+/* Whether mpirun only tells that, or that it was told to end. */
+static bool is_known(const char *notice)
+{
+    static const char *const marks[] = {
+        "Primary job", "exited with non-zero status", "exited on signal",
+        "MPI_ABORT was invoked", "was killed without first calling finalize"};
+
+    for (uint32_t i = 0; i < MC_LEN(marks); i++)
+        if (strstr(notice, marks[i]))
+            return true;
+    return false;
+}
+
+/* ---- lines --------------------------------------------------------------- */
+
+static bool is_frame(const char *line)
+{
+    return strspn(line, "-") >= 60 && line[strspn(line, "-")] == '\n';
+}
+
+static void end_block(RunErrors *e)
+{
+    if (e->block.len && !is_known(buf_str(&e->block)))
+        fputs(buf_str(&e->block), stderr);
+    buf_free(&e->block);
+    e->in_block = false;
+}
+
+static void take_line(RunErrors *e, const char *line)
+{
+    if (is_frame(line) && e->in_block) {
+        end_block(e);
+    } else if (is_frame(line)) {
+        e->in_block = true;
+    } else if (e->in_block) {
+        buf_puts(&e->block, line);
+    } else if (!read_rank_exit(e, line)) {
+        progress_clear(e->progress);
+        fputs(line, stderr);
+    }
+}
+
+void run_errors_take(RunErrors *e, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        buf_write(&e->line, &bytes[i], 1);
+        if (bytes[i] == '\n') {
+            take_line(e, buf_str(&e->line));
+            e->line.len = 0;
+        }
+    }
+}
+
+void run_errors_end(RunErrors *e)
+{
+    if (e->line.len)
+        take_line(e, buf_str(&e->line));
+    end_block(e);
+    buf_free(&e->line);
+}

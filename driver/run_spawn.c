@@ -1,0 +1,99 @@
+/* run_spawn.c - starts mpirun and waits for it.
+ *
+ * The child dies with us (PR_SET_PDEATHSIG), so that no rank outlives the
+ * command that started it.  An interrupt from the keyboard reaches mpirun by
+ * itself; a SIGTERM is handed on.  Either way we wait: mpirun ends its ranks.
+ */
+#include "driver/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+    stop_signal = number;
+}
+
+static void catch_signals(bool on)
+{
+    struct sigaction action = {.sa_handler = on ? on_signal : SIG_DFL};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* In the child: becomes the command, or exits with 127. */
+_Noreturn static void become(char *const *argv, int error_pipe)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(error_pipe, STDERR_FILENO);
+    execvp(argv[0], argv);
+    dprintf(STDERR_FILENO, "megac: error: cannot start %s: %s\n", argv[0],
+            strerror(errno));
+    _exit(127);
+}
+
+/* Reads until the pipe is closed by everybody who writes to it. */
+static void follow(pid_t child, int fd, Progress *progress, RunErrors *errors)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    char bytes[4096];
+    ssize_t n = 1;
+
+    while (n > 0 || errno == EINTR) {
+        if (stop_signal == SIGTERM)
+            kill(child, SIGTERM);
+        progress_poll(progress);
+        if (poll(&wait, 1, 200) <= 0) {
+            n = 1;
+            continue;
+        }
+        n = read(fd, bytes, sizeof bytes);
+        if (n > 0)
+            run_errors_take(errors, bytes, (size_t)n);
+        else
+            errno = n == 0 ? 0 : errno;
+    }
+}
+
+static int wait_for(pid_t child)
+{
+    int status;
+
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return 127;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+Status run_spawn(char *const *argv, Progress *progress, RunErrors *errors,
+                 int *out_code)
+{
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC))
+        return status_system(errno, "pipe");
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        become(argv, ends[1]);
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return status_system(errno, "fork");
+    }
+    catch_signals(true);
+    follow(child, ends[0], progress, errors);
+    close(ends[0]);
+    *out_code = wait_for(child);
+    catch_signals(false);
+    return STATUS_NONE;
+}

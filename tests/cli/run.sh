@@ -1,0 +1,43 @@
+# `megac run` with a stand-in for the compiled program: what it passes on, what
+# it shows, and how it reports a rank that fails.
+mkdir out
+cp "$MEGAC_ROOT/configs/examples/demo.yaml" out/spec.yaml
+launch() {
+    { echo '#!/bin/sh'; echo 'r=$OMPI_COMM_WORLD_RANK'; cat; } >out/launch
+    chmod +x out/launch
+}
+
+launch <<'END'
+[ $r = 0 ] || exit 0
+echo "$OMPI_COMM_WORLD_SIZE ranks: $*"
+printf '%s\n%s\n' '{"step":1,"loss":5.5,"tokens_per_s":900,"step_time_s":2}' \
+    '{"step":2,"loss":5.25,"tokens_per_s":12345.6,"step_time_s":2}' \
+    >>out/metrics.jsonl
+END
+megac run out
+megac run out --steps 12 --save-step 0 --to weights --load w.safetensors
+
+launch <<'END'
+[ $r = 1 ] || exec sleep 60
+echo "rank 1: step 3: loss is nan" >&2
+exit 3
+END
+megac run out
+launch <<'END'
+[ $r = 1 ] || exec sleep 60
+echo "rank 1: corpus.bin: sample 7: token 300" >&2
+exit 1
+END
+megac run out
+launch <<'END'
+[ $r = 2 ] || exec sleep 60
+kill -9 $$
+END
+megac run out
+
+megac run out --steps 9999
+megac run out --save-step 3
+megac run out/spec.yaml
+rm out/launch
+megac run out
+megac run missing
