@@ -429,7 +429,7 @@ static void arch_check(Check *c)
     bool sm = strncmp(arch, "sm_", 3) == 0;
 
     if (c->spec->target.backend == BACKEND_CUDA && !native && !sm)
-        check_fail(c, "MC0501", "target.arch",
+        check_fail(c, "MC0502", "target.arch",
                    "arch = %s is no CUDA architecture, such as sm_90a", arch);
     else if (c->spec->target.backend == BACKEND_CPU && !native)
         check_fail(c, "MC0013", "target.arch",
