@@ -43,7 +43,8 @@ static double coefficient(const LrSchedule *s, int64_t step)
         return 1.0 - ratio;
     if (step <= fall)
         return 1.0;
-    return wsd_coefficient(s->wsd_style, (double)(step - fall) / (double)s->wsd);
+    ratio = (double)(step - fall) / (double)s->wsd;
+    return wsd_coefficient(s->wsd_style, ratio);
 }
 
 static double inverse_sqrt(const LrSchedule *s, int64_t step)

@@ -282,9 +282,9 @@ void schema_markdown(Buf *out)
              "below this one, key by key; FILE is relative to the including\n"
              "file or names something under `configs/`. `${VAR}` and\n"
              "`${VAR:-default}` take the environment. `--set parallel.tp=4`\n"
-             "wins over all files. Numbers accept `5e-5`, `1_000_000`, `64Ki`.\n"
-             "A key may also be written with Megatron's name, in its block or\n"
-             "in one around it.\n"
+             "wins over all files. Numbers accept `5e-5`, `1_000_000` and\n"
+             "`64Ki`. A key may also be written with Megatron's name, in its\n"
+             "block or in one around it.\n"
              "\n"
              "A star marks what is not built yet: any other value than the\n"
              "default is rejected by name.\n");

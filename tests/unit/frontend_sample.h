@@ -28,8 +28,9 @@ typedef struct {
     char *shown; /* what diag_print printed */
 } Sample;
 
-/* Parses `text` with --set arguments, the last of which is NULL. */
-static inline Sample sample_parse_text(const char *text, const char *const *sets)
+/* Parses `text` with --set arguments, which end with NULL. */
+static inline Sample sample_parse_text(const char *text,
+                                       const char *const *sets)
 {
     Sample s = {.arena = arena_new()};
     size_t len;
@@ -62,8 +63,9 @@ static inline void sample_free(Sample *s)
     fail_msg("%s", s.shown)
 
 /* It must be rejected with a message that contains `message`. */
-static inline void sample_reject_text(const char *text, const char *const *sets,
-                               const char *message)
+static inline void sample_reject_text(const char *text,
+                                      const char *const *sets,
+                                      const char *message)
 {
     Sample s = sample_parse_text(text, sets);
 
