@@ -12,3 +12,6 @@ mkdir empty
 megac inspect empty groups
 megac inspect demo.yaml groups --json --set parallel.tp=3 2>errors
 [ -s errors ] && echo "errors are on stderr"
+megac inspect demo.yaml schedule
+megac inspect demo.yaml schedule --json --set parallel.schedule=gpipe \
+    --set training.global_batch_size=8
