@@ -11,21 +11,32 @@
 
 /* ---- JSON --------------------------------------------------------------- */
 
+/* A whole number without a decimal point. */
+static json_t *plain_number(double value)
+{
+    bool whole = value >= -1e15 && value <= 1e15 &&
+                 !(value < (double)(int64_t)value) &&
+                 !(value > (double)(int64_t)value);
+
+    return whole ? json_integer((json_int_t)value) : json_real(value);
+}
+
 static json_t *number_json(const Key *key, const char *type)
 {
     json_t *number = json_pack("{s:s}", "type", type);
     const Range *r = &key->range;
+    json_t *any;
 
     if (r->least > -1e300)
-        json_object_set_new(number,
-                            r->above ? "exclusiveMinimum" : "minimum",
-                            json_real(r->least));
+        json_object_set_new(number, r->above ? "exclusiveMinimum" : "minimum",
+                            plain_number(r->least));
     if (r->most < 1e300)
-        json_object_set_new(number,
-                            r->below ? "exclusiveMaximum" : "maximum",
-                            json_real(r->most));
-    return json_pack("{s:[o, {s:s}]}", "anyOf", number, "$ref",
-                     "#/definitions/number_text");
+        json_object_set_new(number, r->below ? "exclusiveMaximum" : "maximum",
+                            plain_number(r->most));
+    any = json_pack("[o, {s:s}]", number, "$ref", "#/definitions/number_text");
+    if (value_zero_word(key))
+        json_array_append_new(any, json_pack("{s:s}", "type", "null"));
+    return json_pack("{s:o}", "anyOf", any);
 }
 
 static json_t *words_json(const Option *options)
@@ -87,6 +98,19 @@ static json_t *kind_json(const Key *key)
     return NULL;
 }
 
+static json_t *default_json(const Key *key)
+{
+    double number;
+
+    if (strcmp(key->fallback, "null") == 0)
+        return json_null();
+    if (key->kind == KIND_BOOL)
+        return json_boolean(strcmp(key->fallback, "true") == 0);
+    if (str_to_double(key->fallback, &number))
+        return plain_number(number);
+    return json_string(key->fallback);
+}
+
 static json_t *key_json(const Key *key)
 {
     json_t *j = kind_json(key);
@@ -96,7 +120,7 @@ static json_t *key_json(const Key *key)
                                      key->feature ? "; not built yet: " : "",
                                      key->feature ? key->feature : ""));
     if (key->fallback)
-        json_object_set_new(j, "default", json_string(key->fallback));
+        json_object_set_new(j, "default", default_json(key));
     return j;
 }
 
