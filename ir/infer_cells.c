@@ -150,27 +150,41 @@ const char *infer_same(Module *m, Op op, const ValueId *args, uint32_t nargs,
     return NULL;
 }
 
-static const char *widest_type(Module *m, const ValueId *args, uint32_t nargs,
-                               TypeId *out)
+/* Appends the dimensions of `t` that `out` lacks. */
+static const char *extend(Module *m, Type *out, const Type *t, uint32_t operand)
 {
-    *out = arg_type(m, args[0]);
-    for (uint32_t i = 1; i < nargs; i++)
-        if (type_of(m, arg_type(m, args[i]))->ndim > type_of(m, *out)->ndim)
-            *out = arg_type(m, args[i]);
-    for (uint32_t i = 0; i < nargs; i++) {
-        const Type *t = type_of(m, arg_type(m, args[i]));
-        const Type *wide = type_of(m, *out);
-
-        for (int d = 0; d < t->ndim; d++)
-            if (type_dim(wide, t->dim[d]) < 0 ||
-                type_size(wide, t->dim[d]) != t->size[d])
-                return wrong(m, "dimension %c of operand %u does not match",
-                             t->dim[d], i + 1);
+    for (int d = 0; d < t->ndim; d++) {
+        if (type_dim(out, t->dim[d]) < 0 && out->ndim < IR_MAX_DIMS) {
+            out->dim[out->ndim] = t->dim[d];
+            out->size[out->ndim++] = t->size[d];
+        }
+        if (type_size(out, t->dim[d]) != t->size[d])
+            return wrong(m, "dimension %c of operand %u does not match",
+                         t->dim[d], operand + 1);
     }
     return NULL;
 }
 
-/* Dimensions of the operand that has most; the others' are among them. */
+/* The operand with most dimensions, extended by what only others have. */
+static const char *widest_type(Module *m, const ValueId *args, uint32_t nargs,
+                               TypeId *out)
+{
+    uint32_t most = 0;
+    const char *bad = NULL;
+    Type wide;
+
+    for (uint32_t i = 1; i < nargs; i++)
+        if (value_type(m, args[i])->ndim > value_type(m, args[most])->ndim)
+            most = i;
+    wide = *value_type(m, args[most]);
+    for (uint32_t i = 0; i < nargs && !bad; i++)
+        bad = extend(m, &wide, value_type(m, args[i]), i);
+    if (!bad)
+        *out = type_intern(m, &wide);
+    return bad;
+}
+
+/* All dimensions of the operands. */
 const char *infer_pointwise(Module *m, Op op, const ValueId *args,
                             uint32_t nargs, AttrsId attrs, TypeId *out)
 {

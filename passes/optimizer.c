@@ -95,8 +95,11 @@ static void clear_sums(Update *u)
 static ValueId square_sum(Update *u, TensorId t)
 {
     ValueId g = read_field(u, t, FIELD_GSUM);
+    ValueId sum = ir_sum(u->m, u->f, bin(u, OP_MUL, g, g), "", u->loc);
 
-    return ir_sum(u->m, u->f, bin(u, OP_MUL, g, g), "", u->loc);
+    if (tensor_of(u->m, t)->tied)
+        value_of(u->m, sum)->hint = sym_intern(u->m->names, "tied");
+    return sum;
 }
 
 /* The L2 norm over all parameters; the sum of squares carries the hint

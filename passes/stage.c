@@ -1,0 +1,340 @@
+/* stage.c - forward and backward functions of every pipeline stage.
+ *
+ *   micro                        micro
+ *     x0 = embed.fwd               y0, s0… = stage0.fwd(tokens)
+ *     xL = scan layer.fwd    →     dy1, s1… = stage1.fwd(y0, labels)
+ *     dxL = head                   dy0 = stage1.bwd(dy1, s1…)
+ *     dx0 = scan layer.bwd               stage0.bwd(dy0, s0…, tokens)
+ *     embed.bwd
+ *
+ * micro has five sections, cut at its two scans over layers.  A stage takes the
+ * sections its row of the stage table gives it, with its own range of layers.
+ * What a backward uses of its forward becomes a result of the one and a
+ * parameter of the other; micro itself becomes the calls in data-flow order, so
+ * its def-use chains are the pipeline's messages.
+ */
+#include "passes/passes.h"
+
+typedef struct {
+    Module *m;
+    FuncId micro;
+    Func old;          /* micro's former body */
+    uint32_t fwd, bwd; /* positions of the two scans */
+} Cut;
+
+/* One function of one stage. */
+typedef struct {
+    Cut *cut;
+    FuncId f;
+    ValueMap map;         /* micro's values -> this function's */
+    Vec(ValueId) imports; /* micro's values that are parameters here */
+} Part;
+
+static bool find_scans(Cut *c)
+{
+    bool found[2] = {false, false};
+
+    for (uint32_t i = 0; i < c->old.body.n; i++) {
+        const Node *n = node_of(c->m, c->old.body.v[i]);
+        Scan scan;
+        if (n->op != OP_CALL)
+            continue;
+        scan = call_scan(c->m, n);
+        if (scan.over != 'l')
+            continue;
+        *(scan.reverse ? &c->bwd : &c->fwd) = i;
+        found[scan.reverse] = true;
+    }
+    return found[0] && found[1];
+}
+
+static Node body_node(const Cut *c, uint32_t i)
+{
+    return *node_of(c->m, c->old.body.v[i]);
+}
+
+/* ---- building one part --------------------------------------------------------- */
+
+/* The value in this function, imported as a parameter if need be.  `t` is its
+ * type here: stacked values hold this stage's layers only. */
+static ValueId import(Part *p, ValueId v, TypeId t)
+{
+    Module *m = p->cut->m;
+    ValueId here = map_get(&p->map, v);
+
+    if (here.i != v.i)
+        return here;
+    here = func_param(m, p->f, t, sym_text(m->names, value_of(m, v)->name));
+    value_of(m, here)->layout = value_of(m, v)->layout;
+    value_of(m, here)->hint = value_of(m, v)->hint;
+    map_set(&p->map, v, here);
+    vec_push(&p->imports, v);
+    return here;
+}
+
+static TypeId type_here(Part *p, ValueId v, uint32_t nlayers)
+{
+    Module *m = p->cut->m;
+    TypeId t = value_of(m, v)->type;
+
+    return type_dim(type_of(m, t), 'l') < 0
+               ? t : type_resized(m, t, 'l', nlayers);
+}
+
+static void copy_section(Part *p, uint32_t from, uint32_t to, uint32_t nlayers)
+{
+    Module *m = p->cut->m;
+
+    for (uint32_t i = from; i < to; i++) {
+        const Node n = body_node(p->cut, i);
+        for (uint32_t k = 0; k < n.nargs; k++) {
+            ValueId v = node_arg(m, &n, k);
+            import(p, v, type_here(p, v, nlayers));
+        }
+        node_copy(m, p->f, p->cut->old.body.v[i], &p->map);
+    }
+}
+
+static void modes_text(const Module *m, const Node *n, char *args, char *res)
+{
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        int mode = call_arg_mode(m, n, i);
+        args[i] = mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>'
+                                                                : (char)mode;
+    }
+    for (uint32_t i = 0; i < n->nres; i++) {
+        int mode = call_res_mode(m, n, i);
+        res[i] = mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>'
+                                                               : (char)mode;
+    }
+    args[n->nargs] = res[n->nres] = '\0';
+}
+
+/* The scan over this stage's layers only; nothing for a stage without any:
+ * then what would be carried through is passed on. */
+static void copy_scan(Part *p, uint32_t at, const PipeStage *s)
+{
+    Module *m = p->cut->m;
+    const Node n = body_node(p->cut, at);
+    Scan scan = call_scan(m, &n);
+    char args[128], res[128];
+    ValueId values[128];
+    NodeId made;
+
+    if (s->nlayers == 0) {
+        ValueId v = node_arg(m, &n, 0);
+        map_set(&p->map, node_res(&n, 0), import(p, v, value_of(m, v)->type));
+        return;
+    }
+    scan.first = s->first_layer;
+    scan.count = s->nlayers;
+    modes_text(m, &n, args, res);
+    for (uint32_t k = 0; k < n.nargs; k++) {
+        ValueId v = node_arg(m, &n, k);
+        values[k] = import(p, v, type_here(p, v, s->nlayers));
+    }
+    made = ir_call(m, p->f, scan, values, args, res, n.loc);
+    for (uint32_t k = 0; k < n.nres; k++) {
+        ValueId from = node_res(&n, k), to = node_res(node_of(m, made), k);
+        value_of(m, to)->layout = value_of(m, from)->layout;
+        value_of(m, to)->name = value_of(m, from)->name;
+        value_of(m, to)->hint = value_of(m, from)->hint;
+        map_set(&p->map, from, to);
+    }
+}
+
+static Part part_open(Cut *c, uint32_t index, const char *kind)
+{
+    Part p = {.cut = c};
+    char *name = arena_printf(c->m->arena, "stage%u.%s", index, kind);
+
+    p.f = func_new(c->m, name, FUNC_GRAPH, func_of(c->m, c->micro)->loc);
+    return p;
+}
+
+static void part_result(Part *p, ValueId v)
+{
+    vec_push(&func_of(p->cut->m, p->f)->results, map_get(&p->map, v));
+}
+
+static Part build_forward(Cut *c, uint32_t index)
+{
+    const PipeStage s = c->m->stages.v[index];
+    Part p = part_open(c, index, "fwd");
+    const Node scan = body_node(c, c->fwd);
+
+    if (s.embedding)
+        copy_section(&p, 0, c->fwd, s.nlayers);
+    copy_scan(&p, c->fwd, &s);
+    if (s.head)
+        copy_section(&p, c->fwd + 1, c->bwd, s.nlayers);
+    else
+        part_result(&p, node_res(&scan, 0));
+    return p;
+}
+
+static Part build_backward(Cut *c, uint32_t index)
+{
+    const PipeStage s = c->m->stages.v[index];
+    Part p = part_open(c, index, "bwd");
+    const Node scan = body_node(c, c->bwd);
+
+    copy_scan(&p, c->bwd, &s);
+    if (s.embedding)
+        copy_section(&p, c->bwd + 1, c->old.body.n, s.nlayers);
+    else
+        part_result(&p, node_res(&scan, 0));
+    return p;
+}
+
+/* ---- joining forward and backward -------------------------------------------------- */
+
+static bool is_micro_param(const Cut *c, ValueId v)
+{
+    for (uint32_t i = 0; i < c->old.params.n; i++)
+        if (c->old.params.v[i].i == v.i)
+            return true;
+    return false;
+}
+
+/* Further results of the forward: what the backward imports and the forward
+ * computes. */
+static void export_saved(Part *fwd, const Part *bwd)
+{
+    for (uint32_t i = 0; i < bwd->imports.n; i++) {
+        ValueId v = bwd->imports.v[i];
+        if (!is_micro_param(fwd->cut, v) && map_get(&fwd->map, v).i != v.i)
+            part_result(fwd, v);
+    }
+}
+
+/* ---- the new micro --------------------------------------------------------------------- */
+
+/* Calls a part; `at` maps micro's former values to those of the new body. */
+static NodeId call_part(Cut *c, Part *p, ValueMap *at)
+{
+    Module *m = c->m;
+    Scan once = {p->f, 0, 0, 1, false};
+    char args[129], res[129];
+    ValueId values[128];
+    uint32_t nres = func_of(m, p->f)->results.n;
+    NodeId n;
+
+    mc_assert(p->imports.n <= 128 && nres <= 128);
+    memset(args, '.', p->imports.n);
+    memset(res, '.', nres);
+    args[p->imports.n] = res[nres] = '\0';
+    for (uint32_t i = 0; i < p->imports.n; i++)
+        values[i] = map_get(at, p->imports.v[i]);
+    n = ir_call(m, c->micro, once, values, args, res, func_of(m, p->f)->loc);
+    for (uint32_t i = 0; i < nres; i++) {
+        ValueId inner = func_of(m, p->f)->results.v[i];
+        ValueId outer = node_res(node_of(m, n), i);
+        value_of(m, outer)->layout = value_of(m, inner)->layout;
+        value_of(m, outer)->name = value_of(m, inner)->name;
+    }
+    return n;
+}
+
+/* After the call, micro's value v is result i of it. */
+static void bind(Cut *c, ValueMap *at, NodeId call, uint32_t i, ValueId v)
+{
+    map_set(at, v, node_res(node_of(c->m, call), i));
+}
+
+static void call_forward(Cut *c, Part *fwd, const Part *bwd, bool head,
+                         ValueMap *at)
+{
+    const Node scan = body_node(c, c->fwd);
+    NodeId n = call_part(c, fwd, at);
+    uint32_t i = 0;
+
+    if (!head)
+        bind(c, at, n, i++, node_res(&scan, 0));
+    for (uint32_t k = 0; k < bwd->imports.n; k++) {
+        ValueId v = bwd->imports.v[k];
+        if (!is_micro_param(c, v) && map_get(&fwd->map, v).i != v.i)
+            bind(c, at, n, i++, v);
+    }
+}
+
+/* Between stages the carried value changes its name: what one stage's scan
+ * returns is what the next one's takes in. */
+static void pass_on(Cut *c, ValueMap *at, uint32_t scan_at)
+{
+    const Node scan = body_node(c, scan_at);
+
+    map_set(at, node_arg(c->m, &scan, 0), map_get(at, node_res(&scan, 0)));
+}
+
+static void call_all(Cut *c, Part *fwd, Part *bwd)
+{
+    Module *m = c->m;
+    uint32_t n = m->stages.n;
+    ValueMap flow = {0};
+    ValueMap *saved = arena_array(m->arena, ValueMap, n);
+    const Node scan = body_node(c, c->bwd);
+
+    for (uint32_t i = 0; i < n; i++) {
+        ValueMap at = {0};
+        for (uint32_t k = 0; k < flow.to.n; k++)
+            vec_push(&at.to, flow.to.v[k]);
+        call_forward(c, &fwd[i], &bwd[i], m->stages.v[i].head, &at);
+        saved[i] = at;
+        if (!m->stages.v[i].head) {
+            const Node f = body_node(c, c->fwd);
+            map_set(&flow, node_res(&f, 0), map_get(&at, node_res(&f, 0)));
+            pass_on(c, &flow, c->fwd);
+        }
+    }
+    for (uint32_t i = n; i-- > 0;) {
+        ValueId in = node_arg(m, &scan, 0);
+        NodeId call;
+        if (!m->stages.v[i].head)
+            map_set(&saved[i], in, map_get(&flow, node_res(&scan, 0)));
+        call = call_part(c, &bwd[i], &saved[i]);
+        if (!m->stages.v[i].embedding)
+            bind(c, &flow, call, 0, node_res(&scan, 0));
+        map_free(&saved[i]);
+    }
+    map_free(&flow);
+}
+
+static void part_free(Part *p)
+{
+    map_free(&p->map);
+    vec_free(&p->imports);
+}
+
+static FuncId micro_of(const Module *m)
+{
+    return func_find(m, sym_intern(m->names, "micro"));
+}
+
+bool pass_stage(Module *m, const Spec *spec)
+{
+    Cut c = {.m = m, .micro = micro_of(m)};
+    Part *fwd = arena_array(m->arena, Part, m->stages.n);
+    Part *bwd = arena_array(m->arena, Part, m->stages.n);
+
+    (void)spec;
+    mc_assert(c.micro.i);
+    c.old = *func_of(m, c.micro);
+    mc_assert(find_scans(&c));
+    memset(&func_of(m, c.micro)->body, 0, sizeof c.old.body);
+    for (uint32_t i = 0; i < m->stages.n; i++) {
+        fwd[i] = build_forward(&c, i);
+        bwd[i] = build_backward(&c, i);
+        export_saved(&fwd[i], &bwd[i]);
+        m->stages.v[i].fwd = fwd[i].f;
+        m->stages.v[i].bwd = bwd[i].f;
+    }
+    call_all(&c, fwd, bwd);
+    for (uint32_t i = 0; i < m->stages.n; i++) {
+        part_free(&fwd[i]);
+        part_free(&bwd[i]);
+    }
+    vec_free(&c.old.body);
+    clean_dead(m);
+    return true;
+}
