@@ -29,25 +29,52 @@ bool streams_joined(const Module *m, FuncId f, uint32_t pos)
            node_at(m, func, pos)->stream == node_at(m, func, pos - 1)->stream;
 }
 
-/* The compute stream goes on after a message's own position as soon as it is
- * done, so a run of joined messages is one node. */
-static void span_joined(const Module *m, FuncId f, uint32_t pos,
-                        int32_t *out_begin, int32_t *out_done)
+/* The latest mark of the compute stream that `stream` waited for before `pos`:
+ * its position, or -1. */
+static int32_t span_begin(const Module *m, const Func *f, uint32_t pos)
 {
-    uint32_t begin = pos, done = pos;
+    uint16_t stream = node_at(m, f, pos)->stream;
+    int64_t event = -1;
 
-    while (streams_joined(m, f, begin))
-        begin--;
-    while (done + 1 < m->funcs.v[f.i].body.n &&
-           streams_joined(m, f, done + 1))
-        done++;
-    *out_begin = (int32_t)begin;
-    *out_done = (int32_t)done;
+    while (pos-- > 0) {
+        const Node *n = node_at(m, f, pos);
+        if (n->op == OP_WAIT && n->stream == stream && event < 0)
+            event = attr_int(m, n->attrs, AK_EVENT, 0);
+        if (n->op == OP_EVENT && n->stream == STREAM_COMPUTE && event >= 0 &&
+            attr_int(m, n->attrs, AK_EVENT, 0) == event)
+            return (int32_t)pos;
+    }
+    return -1;
+}
+
+/* The first wait of the compute stream for a mark that `stream` makes behind
+ * `pos`: its position, or the end. */
+static int32_t span_done(const Module *m, const Func *f, uint32_t pos)
+{
+    uint16_t stream = node_at(m, f, pos)->stream;
+    int64_t event = -1;
+
+    for (pos++; pos < f->body.n; pos++) {
+        const Node *n = node_at(m, f, pos);
+        if (n->op == OP_EVENT && n->stream == stream && event < 0)
+            event = attr_int(m, n->attrs, AK_EVENT, 0);
+        if (n->op == OP_WAIT && n->stream == STREAM_COMPUTE && event >= 0 &&
+            attr_int(m, n->attrs, AK_EVENT, 0) == event)
+            return (int32_t)pos;
+    }
+    return (int32_t)f->body.n;
 }
 
 void streams_extents(const Module *m, FuncId f, int32_t *out_begin,
                      int32_t *out_done)
 {
-    for (uint32_t pos = 0; pos < m->funcs.v[f.i].body.n; pos++)
-        span_joined(m, f, pos, &out_begin[pos], &out_done[pos]);
+    const Func *func = &m->funcs.v[f.i];
+
+    for (uint32_t pos = 0; pos < func->body.n; pos++) {
+        const Node *n = node_at(m, func, pos);
+        bool compute = n->stream == STREAM_COMPUTE || n->op == OP_EVENT ||
+                       n->op == OP_WAIT;
+        out_begin[pos] = compute ? (int32_t)pos : span_begin(m, func, pos);
+        out_done[pos] = compute ? (int32_t)pos : span_done(m, func, pos);
+    }
 }

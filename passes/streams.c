@@ -1,0 +1,387 @@
+/* streams.c - which nodes run beside the compute stream, and what orders them.
+ *
+ *     %g = read @q.grad                 %g = read @q.grad
+ *     %r = all_reduce %g                event {event=0}
+ *     write %r @q.gsum             →    wait {event=0, on=dp}
+ *     …                                 %r = all_reduce %g !dp
+ *     %s = row %r' {@square_sum}        event {event=1} !dp
+ *                                       write %r @q.gsum
+ *                                       …
+ *                                       wait {event=1}
+ *                                       %s = row %r' {@square_sum}
+ *
+ * A message, and a collective whose result is not needed at once, goes to the
+ * stream of its axis.  It starts after the compute nodes before it and has
+ * ended before the first compute node that touches what it touches, and before
+ * its function returns.  Since a stream is in order, waiting for one of its
+ * nodes covers those before it, and a mark of the compute stream serves all
+ * asynchronous nodes up to the next compute node; no other events are made.
+ *
+ * Reads and writes of state are names for memory, not work, so what is pending
+ * passes through them: from a value to a field, and from a field to a value.
+ */
+#include "passes/effects.h"
+#include "passes/passes.h"
+#include "passes/streams.h"
+
+/* An asynchronous node: the number-th of its stream; number 0: none. */
+typedef struct {
+    Stream stream;
+    uint32_t number;
+} Ticket;
+
+typedef struct {
+    TensorId tensor;
+    Field field;
+    Ticket ticket;
+} PendingState;
+
+/* What must be inserted around a node. */
+typedef struct {
+    NodeId node;
+    bool start;             /* async: first after compute nodes */
+    uint32_t number;        /* async: its number, else 0 */
+    uint32_t wait[STREAM_COUNT]; /* before it: for which number of a stream */
+} Step;
+
+typedef struct {
+    Module *m;
+    const Effects *fx;
+    FuncId f;
+    Ticket *value;               /* by ValueId: what is pending for it */
+    StateUse *alias;             /* by ValueId: the field it names, or 0 */
+    Vec(PendingState) state;
+    Vec(Step) steps;
+    Vec(uint32_t) at[STREAM_COUNT]; /* step of each number, from 1 */
+    uint32_t issued[STREAM_COUNT], waited[STREAM_COUNT];
+    bool computed[STREAM_COUNT]; /* compute nodes since it last started */
+    uint32_t nevents;
+} Streams;
+
+static const Node *node_get(const Streams *s, NodeId id)
+{
+    return &s->m->nodes.v[id.i];
+}
+
+/* ---- which stream ---------------------------------------------------------------- */
+
+static bool is_message(const Node *n)
+{
+    return n->op == OP_SEND || n->op == OP_RECV;
+}
+
+static bool is_collective(const Node *n)
+{
+    return (op_info[n->op].flags & OPF_COMM) && !is_message(n);
+}
+
+static bool is_name(const Node *n)
+{
+    return n->op == OP_READ || n->op == OP_WRITE;
+}
+
+static Stream stream_of(const Module *m, const Node *n)
+{
+    static const struct {
+        const char *axis;
+        Stream stream;
+    } axes[] = {{"dp", STREAM_DP}, {"embed", STREAM_DP}, {"pp", STREAM_PP},
+                {"ep", STREAM_EP}, {"cp", STREAM_CP}};
+    AxisSet set = attr_axes(m, n->attrs, AK_AXES);
+
+    if (is_message(n))
+        return STREAM_PP;
+    for (size_t i = 0; i < MC_LEN(axes); i++)
+        if (set & mesh_axis(m, axes[i].axis))
+            return axes[i].stream;
+    return STREAM_TP;
+}
+
+static bool uses(const Streams *s, const Node *n, const Node *maker)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (node_arg(s->m, n, i).i - maker->res.i < maker->nres)
+            return true;
+    return false;
+}
+
+/* Whether there is work between a collective and its first use. */
+static bool has_slack(const Streams *s, uint32_t pos)
+{
+    const Func *f = &s->m->funcs.v[s->f.i];
+    const Node *n = node_get(s, f->body.v[pos]);
+
+    for (uint32_t i = pos + 1; i < f->body.n; i++) {
+        const Node *next = node_get(s, f->body.v[i]);
+        if (is_name(next))
+            continue;
+        return !uses(s, next, n);
+    }
+    return false;
+}
+
+static bool is_async(const Streams *s, uint32_t pos)
+{
+    const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
+
+    return is_message(n) || (is_collective(n) && has_slack(s, pos));
+}
+
+/* ---- what is pending ---------------------------------------------------------------- */
+
+static PendingState *pending_state(Streams *s, TensorId t, Field f)
+{
+    for (uint32_t i = 0; i < s->state.n; i++) {
+        PendingState *p = &s->state.v[i];
+        if (p->tensor.i == t.i && p->field == f)
+            return p;
+    }
+    return NULL;
+}
+
+static void state_pend(Streams *s, TensorId t, Field f, Ticket ticket)
+{
+    PendingState *p = pending_state(s, t, f);
+
+    if (p)
+        p->ticket = ticket;
+    else
+        vec_push(&s->state, ((PendingState){t, f, ticket}));
+}
+
+/* The compute stream must not pass this step before `t` has ended. */
+static void require(Streams *s, Step *step, Ticket t)
+{
+    if (t.number <= s->waited[t.stream])
+        return;
+    step->wait[t.stream] = MC_MAX(step->wait[t.stream], t.number);
+    s->waited[t.stream] = t.number;
+}
+
+static void require_state(Streams *s, Step *step, TensorId t, Field f)
+{
+    PendingState *p = pending_state(s, t, f);
+
+    if (p)
+        require(s, step, p->ticket);
+}
+
+static TensorId node_tensor(const Streams *s, const Node *n, Field *out_field)
+{
+    *out_field = effect_field(
+        (Field)attr_int(s->m, n->attrs, AK_FIELD, FIELD_PARAM));
+    return attr_tensor(s->m, n->attrs, AK_TENSOR);
+}
+
+static bool still_pending(const Streams *s, Ticket t)
+{
+    return t.number > s->waited[t.stream];
+}
+
+/* ---- one function's steps ----------------------------------------------------------------- */
+
+static void step_read(Streams *s, const Node *n)
+{
+    Field f;
+    TensorId t = node_tensor(s, n, &f);
+    PendingState *p = pending_state(s, t, f);
+
+    s->alias[n->res.i] = (StateUse){t, f, false, true, false};
+    if (p)
+        s->value[n->res.i] = p->ticket;
+}
+
+static void step_write(Streams *s, Step *step, const Node *n)
+{
+    Field f;
+    TensorId t = node_tensor(s, n, &f);
+    Ticket ticket = s->value[node_arg(s->m, n, 0).i];
+
+    if (still_pending(s, ticket))
+        state_pend(s, t, f, ticket);
+    else
+        require_state(s, step, t, f);
+}
+
+/* What an operand names is being read, so nobody may change it yet. */
+static void operand_pend(Streams *s, ValueId v, Ticket ticket)
+{
+    StateUse *named = &s->alias[v.i];
+
+    if (named->tensor.i)
+        state_pend(s, named->tensor, named->field, ticket);
+}
+
+static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
+{
+    Ticket ticket = {stream, ++s->issued[stream]};
+
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        ValueId v = node_arg(s->m, n, i);
+        if (s->value[v.i].stream != stream)
+            require(s, step, s->value[v.i]);
+        operand_pend(s, v, ticket);
+    }
+    for (uint32_t i = 0; i < n->nres; i++)
+        s->value[node_res(n, i).i] = ticket;
+    for (int i = 0; i < STREAM_COUNT; i++)
+        s->computed[stream] |= step->wait[i] != 0;
+    step->number = ticket.number;
+    step->start = s->computed[stream];
+    s->computed[stream] = false;
+}
+
+static void step_compute(Streams *s, Step *step, const Node *n)
+{
+    StateUses touched = s->fx->node[step->node.i];
+
+    for (uint32_t i = 0; i < n->nargs; i++)
+        require(s, step, s->value[node_arg(s->m, n, i).i]);
+    for (uint32_t i = 0; i < touched.n; i++)
+        require_state(s, step, touched.v[i].tensor, touched.v[i].field);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        s->computed[i] = true;
+}
+
+static void step_add(Streams *s, uint32_t pos)
+{
+    Step step = {.node = s->m->funcs.v[s->f.i].body.v[pos]};
+    Node *n = node_of(s->m, step.node);
+
+    if (n->op == OP_READ) {
+        step_read(s, n);
+    } else if (n->op == OP_WRITE) {
+        step_write(s, &step, n);
+    } else if (is_async(s, pos)) {
+        n->stream = (uint16_t)stream_of(s->m, n);
+        step_async(s, &step, n, (Stream)n->stream);
+    } else {
+        step_compute(s, &step, n);
+    }
+    if (step.number)
+        vec_push(&s->at[n->stream], s->steps.n);
+    vec_push(&s->steps, step);
+}
+
+/* Streams join where a function ends. */
+static void step_end(Streams *s)
+{
+    Step end = {.node = {0}};
+
+    for (int i = 0; i < STREAM_COUNT; i++)
+        require(s, &end, (Ticket){(Stream)i, s->issued[i]});
+    vec_push(&s->steps, end);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void order_insert(Streams *s, Op op, uint32_t event, Stream stream,
+                         Loc loc)
+{
+    Attr list[] = {attr_of_int(AK_EVENT, event), attr_of_int(AK_ON, stream)};
+    AttrsId attrs = attrs_intern(s->m, list, op == OP_WAIT ? 2 : 1);
+    NodeId n = node_new(s->m, s->f, op, NULL, 0, attrs, NULL, 0, loc);
+
+    node_of(s->m, n)->stream = (uint16_t)stream;
+}
+
+/* The last of a run of messages that are started together. */
+static uint32_t run_end(const Streams *s, uint32_t at)
+{
+    while (at + 1 < s->steps.n && s->steps.v[at + 1].number &&
+           !s->steps.v[at + 1].start &&
+           is_message(node_get(s, s->steps.v[at].node)) &&
+           is_message(node_get(s, s->steps.v[at + 1].node)))
+        at++;
+    return at;
+}
+
+/* Events by the step after which they are marked; 0: none, else plus 1. */
+static uint32_t *events_number(Streams *s)
+{
+    uint32_t *event = arena_array(s->m->arena, uint32_t, s->steps.n);
+
+    for (uint32_t i = 0; i < s->steps.n; i++)
+        for (int st = 0; st < STREAM_COUNT; st++) {
+            uint32_t number = s->steps.v[i].wait[st], at;
+            if (!number)
+                continue;
+            at = run_end(s, s->at[st].v[number - 1]);
+            if (!event[at])
+                event[at] = ++s->nevents;
+        }
+    return event;
+}
+
+static void waits_insert(Streams *s, const uint32_t *event, const Step *step,
+                         Loc loc)
+{
+    for (int st = 0; st < STREAM_COUNT; st++) {
+        uint32_t at;
+        if (!step->wait[st])
+            continue;
+        at = run_end(s, s->at[st].v[step->wait[st] - 1]);
+        order_insert(s, OP_WAIT, event[at] - 1, STREAM_COMPUTE, loc);
+    }
+}
+
+static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
+{
+    const Step *step = &s->steps.v[i];
+    Loc loc = s->m->nodes.v[step->node.i].loc;
+    Stream stream = (Stream)s->m->nodes.v[step->node.i].stream;
+
+    waits_insert(s, event, step, loc);
+    if (step->start) {
+        order_insert(s, OP_EVENT, s->nevents, STREAM_COMPUTE, loc);
+        order_insert(s, OP_WAIT, s->nevents++, stream, loc);
+    }
+    if (step->node.i)
+        vec_push(&func_of(s->m, s->f)->body, step->node);
+    if (event[i])
+        order_insert(s, OP_EVENT, event[i] - 1, stream, loc);
+}
+
+/* ---- functions ------------------------------------------------------------------------------- */
+
+static void func_order(Streams *s, FuncId f)
+{
+    uint32_t *event;
+
+    s->f = f;
+    s->steps.n = s->state.n = 0;
+    memset(s->issued, 0, sizeof s->issued);
+    memset(s->waited, 0, sizeof s->waited);
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        s->computed[i] = true;
+        s->at[i].n = 0;
+    }
+    for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++)
+        step_add(s, pos);
+    step_end(s);
+    event = events_number(s);
+    vec_free(&func_of(s->m, f)->body);
+    for (uint32_t i = 0; i < s->steps.n; i++)
+        step_insert(s, event, i);
+}
+
+bool pass_streams(Module *m, const Spec *spec)
+{
+    Arena *a = arena_new();
+    Effects fx;
+    Streams s = {.m = m, .fx = &fx};
+
+    (void)spec;
+    effects_compute(a, m, &fx);
+    s.value = arena_array(a, Ticket, m->values.n);
+    s.alias = arena_array(a, StateUse, m->values.n);
+    for (uint32_t f = 1; f < m->funcs.n; f++)
+        if (m->funcs.v[f].kind == FUNC_GRAPH)
+            func_order(&s, (FuncId){f});
+    vec_free(&s.steps);
+    for (int i = 0; i < STREAM_COUNT; i++)
+        vec_free(&s.at[i]);
+    vec_free(&s.state);
+    arena_free(a);
+    return true;
+}
