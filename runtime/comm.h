@@ -61,9 +61,9 @@ void comm_mpi_stop(void);
 /* Ends every rank of the run with this exit code. */
 _Noreturn void comm_mpi_abort(int code);
 
-/* What saving and reporting need; without MPI (world 1) they do nothing. */
+/* What saving and reporting need; without MPI there is one rank. */
 MC_MUST_USE Status comm_mpi_barrier(void);
-/* The largest value of any rank. */
-MC_MUST_USE Status comm_mpi_max(int64_t *value);
+/* The texts of all ranks, one after the other, on every rank; free it. */
+MC_MUST_USE Status comm_mpi_gather(const char *own, char **out_all);
 
 #endif

@@ -470,10 +470,58 @@ Status comm_mpi_barrier(void)
     return check(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks");
 }
 
-Status comm_mpi_max(int64_t *value)
+/* The lengths of all texts; their sum. */
+static Status gather_lengths(int own, int *lengths, int *offsets, int world,
+                             size_t *out_total)
 {
-    if (!running())
-        return STATUS_NONE;
-    return check(MPI_Allreduce(MPI_IN_PLACE, value, 1, MPI_INT64_T, MPI_MAX,
-                               MPI_COMM_WORLD), "comparing all ranks");
+    *out_total = 0;
+    STATUS_TRY(check(MPI_Allgather(&own, 1, MPI_INT, lengths, 1, MPI_INT,
+                                   MPI_COMM_WORLD), "gathering lengths"));
+    for (int i = 0; i < world; i++) {
+        offsets[i] = (int)*out_total;
+        *out_total += (size_t)lengths[i];
+    }
+    if (*out_total > INT32_MAX)
+        return status_make(STATUS_SYSTEM, "too much text to gather");
+    return STATUS_NONE;
+}
+
+static Status gather_text(const char *own, int *lengths, int *offsets,
+                          int world, char **out_all)
+{
+    int n = (int)strlen(own);
+    size_t total;
+    char *all;
+
+    STATUS_TRY(gather_lengths(n, lengths, offsets, world, &total));
+    all = malloc(total + 1);
+    if (!all)
+        return status_make(STATUS_SYSTEM, "no memory for texts");
+    all[total] = '\0';
+    *out_all = all;
+    return check(MPI_Allgatherv(own, n, MPI_CHAR, all, lengths, offsets,
+                                MPI_CHAR, MPI_COMM_WORLD), "gathering texts");
+}
+
+Status comm_mpi_gather(const char *own, char **out_all)
+{
+    int world = 1, *numbers;
+    char *all = NULL;
+    Status s;
+
+    if (running())
+        MPI_Comm_size(MPI_COMM_WORLD, &world);
+    else
+        all = strdup(own);
+    numbers = malloc(2 * (size_t)world * sizeof *numbers);
+    s = !numbers || (!running() && !all)
+            ? status_make(STATUS_SYSTEM, "no memory for texts")
+        : all ? STATUS_NONE
+              : gather_text(own, numbers, numbers + world, world, &all);
+    free(numbers);
+    if (s)
+        free(all);
+    else
+        *out_all = all;
+    return s;
 }

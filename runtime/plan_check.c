@@ -379,6 +379,10 @@ static bool check_export(PlanCheck *c, const PlanTensor *t)
     }
     height = t->transpose ? columns : rows;
     width = t->transpose ? rows : columns;
+    if (!plan_must(c, t->columns <= 1 || (t->transpose ? t->row_dims > 0
+                                          : t->row_dims < t->dims.n),
+                   "an export with columns needs a dimension along its rows"))
+        return false;
     return plan_must(c, t->row_dims <= t->dims.n && t->transpose <= 1 &&
                         t->row_offset >= 0 && t->column_offset >= 0 &&
                         !__builtin_add_overflow(t->row_offset, height,

@@ -1,0 +1,102 @@
+/* state.h - the training state: initial values, saving, loading.
+ *
+ * State lives in the plan's memory as local parts of logical tensors.  All
+ * functions here work by logical index, so that a saved file and an initial
+ * model do not depend on the layout.
+ */
+#ifndef MEGAC_RUNTIME_STATE_H
+#define MEGAC_RUNTIME_STATE_H
+
+#include "runtime/plan.h"
+
+#include <stdio.h>
+
+/* A rank's state in this process. */
+typedef struct {
+    const Plan *plan;
+    uint32_t rank;
+    void *self;
+    char *(*pointer)(void *self, uint64_t address);
+} State;
+
+/* ---- philox.c ---------------------------------------------------------------- */
+
+/* Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3,
+ * 2011). */
+void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* The key of a logical tensor ("model.layers.3.…") under a seed. */
+uint64_t philox_tensor_key(const char *name, uint64_t seed);
+/* Standard normal numbers number first .. first + n - 1 of a key's sequence,
+ * by Box and Muller's formula in double precision. */
+void philox_normals(uint64_t key, uint64_t first, int64_t n, double *out);
+
+/* ---- state_init.c ------------------------------------------------------------- */
+
+/* Fills every field: parameters and masters with the initial distribution,
+ * keyed by logical name and index; the others and all padding with zeros. */
+MC_MUST_USE Status state_init(const State *s, uint64_t seed);
+
+/* Values of a field's type from and to f32; bf16 rounds to nearest even. */
+void state_store(uint32_t dtype, char *to, int64_t i, float value);
+float state_fetch(uint32_t dtype, const char *from, int64_t i);
+
+/* ---- state_walk.c --------------------------------------------------------------- */
+
+/* A run of elements that lie side by side in the exported tensor. */
+typedef struct {
+    int64_t at;     /* first element in the exported tensor */
+    int64_t n;
+    int64_t local;  /* first element in the local part */
+    int64_t stride; /* between elements of the local part */
+} StateRun;
+
+/* Calls `fn` for every run of the local part, without padding, in the order of
+ * the exported tensor. */
+MC_MUST_USE Status state_walk(const State *s, const PlanTensor *t,
+                              const PlanField *f,
+                              Status (*fn)(void *self, const StateRun *run),
+                              void *self);
+/* How many layers of a tensor are held (1 if it has none); the global number
+ * of slot i; its name under `pattern`. */
+uint32_t state_slots(const PlanTensor *t);
+MC_MUST_USE Status state_slot_name(const State *s, const PlanTensor *t,
+                                   PlanStr pattern, uint32_t slot, char *out,
+                                   size_t cap);
+
+/* ---- safetensors.c ----------------------------------------------------------------- */
+
+/* https://huggingface.co/docs/safetensors: 8 bytes of header length, a JSON
+ * header, then the tensors. */
+typedef struct {
+    char *name;
+    uint32_t dtype; /* PLAN_F32, PLAN_BF16, PLAN_F16 */
+    int64_t rows, columns; /* columns 0: a vector; other ranks: -1, -1 */
+    uint64_t begin, end;   /* in the file */
+} SafeTensor;
+
+typedef struct {
+    SafeTensor *v; /* in the order of their names */
+    uint32_t n;
+    char *map; /* the file, when read */
+    size_t bytes;
+} SafeFile;
+
+/* Maps a file and checks all of its header.  Error: STATUS_INPUT. */
+MC_MUST_USE Status safe_open(const char *path, SafeFile *out);
+void safe_close(SafeFile *f);
+const SafeTensor *safe_find(const SafeFile *f, const char *name);
+/* Sorts the tensors by name, drops doubles, gives each a place, and makes the
+ * header (owned by the caller, starting with its length). */
+MC_MUST_USE Status safe_layout(SafeFile *f, char **out_header,
+                               size_t *out_bytes);
+
+/* ---- state_file.c -------------------------------------------------------------------- */
+
+/* Collective: writes the logical tensors in f32 under their exported names to
+ * `path`, beside it first.  `grads`: the gradients instead of the weights. */
+MC_MUST_USE Status state_save(const State *s, const char *path, bool grads);
+/* Sets parameters and masters from a file of any layout and of f32, bf16 or
+ * f16.  Every exported tensor must be there with the right shape. */
+MC_MUST_USE Status state_load(const State *s, const char *path);
+
+#endif

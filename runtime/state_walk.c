@@ -1,0 +1,117 @@
+/* state_walk.c - the local part of a tensor in the order of its export.
+ *
+ * The exported tensor is a matrix whose rows are made of some dimensions and
+ * its columns of the others, perhaps transposed.  Visiting the dimensions in
+ * the order in which they appear there makes runs along the last of them lie
+ * side by side in the file, whatever the split.
+ *
+ *     local q [g,r,d,h] -> c_attn [h, 3h] transposed: visit h, g, r, d;
+ *     a run is d; its elements are h apart in the local part.
+ */
+#include "runtime/state.h"
+
+typedef struct {
+    int64_t n, first; /* valid local indices; the first one's logical index */
+    int64_t local;    /* step in the local part */
+    int64_t file;     /* step in the exported tensor */
+} Axis;
+
+uint32_t state_slots(const PlanTensor *t)
+{
+    return t->layers.n ? t->layers.n : 1;
+}
+
+Status state_slot_name(const State *s, const PlanTensor *t, PlanStr pattern,
+                       uint32_t slot, char *out, size_t cap)
+{
+    uint32_t layer = t->layers.n ? s->plan->lists.v[t->layers.first + slot] : 0;
+
+    if (plan_layer_name(plan_text(s->plan, pattern), layer, out, cap))
+        return STATUS_NONE;
+    return status_make(STATUS_INPUT, "the tensor name %s is too long",
+                       plan_text(s->plan, pattern));
+}
+
+/* The step in the exported tensor when a row or column number grows by 1. */
+static int64_t export_step(const PlanTensor *t, bool row)
+{
+    int64_t width = MC_MAX(t->columns, 1);
+
+    return row != (bool)t->transpose ? width : 1;
+}
+
+/* Axes in the plan's order of dimensions. */
+static void describe_axes(const State *s, const PlanTensor *t,
+                          const PlanField *f, Axis *axes)
+{
+    int64_t local = 1, weight[2] = {1, 1}; /* of columns, of rows */
+    PlanPart part;
+
+    plan_field_part(s->plan, t, f, s->rank, &part);
+    for (uint32_t d = t->dims.n; d-- > 0;) {
+        int64_t logical = s->plan->dims.v[t->dims.first + d].logical;
+        bool row = d < t->row_dims;
+        axes[d].n = MC_MIN(logical - part.start[d], part.size[d]);
+        axes[d].first = part.start[d];
+        axes[d].local = local;
+        axes[d].file = weight[row] * export_step(t, row);
+        local *= part.size[d];
+        weight[row] *= logical;
+    }
+}
+
+/* Rows first, or columns first if transposed. */
+static void order_axes(const PlanTensor *t, const Axis *axes, Axis *out)
+{
+    uint32_t n = t->dims.n, first = t->transpose ? t->row_dims : 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = axes[(first + i) % n];
+}
+
+/* The run that starts at the local indices `i` of all axes but the last. */
+static StateRun run_at(const PlanTensor *t, const Axis *axes, uint32_t n,
+                       const int64_t *i)
+{
+    StateRun run = {.at = t->row_offset * MC_MAX(t->columns, 1) +
+                          t->column_offset,
+                    .n = axes[n - 1].n, .stride = axes[n - 1].local};
+
+    for (uint32_t d = 0; d < n; d++) {
+        int64_t index = d + 1 < n ? i[d] : 0;
+        run.at += (axes[d].first + index) * axes[d].file;
+        run.local += index * axes[d].local;
+    }
+    return run;
+}
+
+static bool next_index(const Axis *axes, uint32_t n, int64_t *i)
+{
+    for (uint32_t d = n - 1; d-- > 0;) {
+        if (++i[d] < axes[d].n)
+            return true;
+        i[d] = 0;
+    }
+    return false;
+}
+
+Status state_walk(const State *s, const PlanTensor *t, const PlanField *f,
+                  Status (*fn)(void *self, const StateRun *run), void *self)
+{
+    Axis plain[PLAN_MAX_DIMS], axes[PLAN_MAX_DIMS];
+    int64_t i[PLAN_MAX_DIMS] = {0};
+    uint32_t n = t->dims.n;
+
+    if (n == 0)
+        return STATUS_NONE;
+    describe_axes(s, t, f, plain);
+    order_axes(t, plain, axes);
+    for (uint32_t d = 0; d < n; d++)
+        if (axes[d].n <= 0)
+            return STATUS_NONE;
+    do {
+        StateRun run = run_at(t, axes, n, i);
+        STATUS_TRY(fn(self, &run));
+    } while (next_index(axes, n, i));
+    return STATUS_NONE;
+}

@@ -1,0 +1,341 @@
+/* train.c - the loop over steps, and what HOST instructions ask for.
+ *
+ * The plan's main segment is one step.  Around it: the batch from the dataset,
+ * the numbers that change from step to step (learning rate, Adam's bias
+ * corrections), metrics, and saving.  A loss that is not a number ends the
+ * run, after its line in metrics.jsonl.
+ */
+#include "runtime/train.h"
+#include "runtime/data.h"
+#include "runtime/metrics.h"
+#include "runtime/state.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+struct Train {
+    TrainConfig c;
+    const Plan *plan;
+    Device *device;
+    Comm *comm;
+    Exec *exec;
+    Data *data;
+    Metrics *metrics; /* on the rank that reports */
+    State state;
+    int32_t *sample;  /* seq_length + 1 tokens */
+    MetricsStep now;
+    volatile int64_t step; /* counted from 1 */
+};
+
+/* ---- batches ---------------------------------------------------------------------- */
+
+/* One sample into column `row` of [s, b] arrays. */
+static void put_sample(const PlanTraining *t, const int32_t *sample,
+                       int64_t row, int32_t *tokens, int32_t *labels)
+{
+    for (int64_t s = 0; s < t->seq_length; s++) {
+        int64_t at = s * t->micro_batch + row;
+        if (tokens)
+            tokens[at] = sample[s];
+        if (labels)
+            labels[at] = sample[s + 1];
+    }
+}
+
+static Status load_batch(void *self, int64_t microbatch, int32_t *tokens,
+                         int32_t *labels)
+{
+    Train *t = self;
+    const PlanTraining *training = t->plan->training.v;
+    const PlanData *d = t->plan->data.v;
+    DataBatch batch = {(uint64_t)training->global_batch,
+                       (uint64_t)training->micro_batch, d->shards};
+    uint64_t shard = (uint64_t)plan_expr_value(t->plan, d->shard, t->c.rank);
+
+    for (int64_t row = 0; row < training->micro_batch; row++) {
+        uint64_t id = data_sample_id(&batch, (uint64_t)(t->step - 1),
+                                     (uint64_t)microbatch, shard,
+                                     (uint64_t)row);
+        STATUS_TRY(data_sample(t->data, id, t->sample));
+        put_sample(training, t->sample, row, tokens, labels);
+    }
+    return STATUS_NONE;
+}
+
+static uint64_t seed_of(const Train *t)
+{
+    return t->c.seed >= 0 ? (uint64_t)t->c.seed : t->plan->training.v->seed;
+}
+
+static Status open_data(Train *t, const DataSource *sources)
+{
+    const PlanTraining *training = t->plan->training.v;
+    const PlanData *d = t->plan->data.v;
+    int64_t steps = MC_MAX(training->steps, t->c.steps);
+    DataConfig config = {
+        .kind = (DataKind)d->kind,
+        .sources = sources,
+        .sources_n = d->sources.n,
+        .split = d->split ? plan_text(t->plan, d->split) : NULL,
+        .part = DATA_TRAIN,
+        .seed = (int64_t)seed_of(t),
+        .seq_length = training->seq_length,
+        .vocab_size = d->vocab,
+        .samples = (uint64_t)(steps * training->global_batch),
+    };
+
+    return data_open(&config, &t->data);
+}
+
+static Status open_sources(Train *t)
+{
+    PlanRange r = t->plan->data.v->sources;
+    DataSource *sources = calloc((size_t)r.n + 1, sizeof *sources);
+    Status s;
+
+    if (!sources)
+        return status_make(STATUS_SYSTEM, "no memory for the datasets");
+    for (uint32_t i = 0; i < r.n; i++) {
+        const PlanSource *source = &t->plan->sources.v[r.first + i];
+        sources[i] = (DataSource){plan_text(t->plan, source->path),
+                                  source->weight};
+    }
+    s = open_data(t, sources);
+    free(sources);
+    return s;
+}
+
+/* ---- numbers ----------------------------------------------------------------------- */
+
+static double learning_rate(const Train *t)
+{
+    return lr_at(&t->plan->training.v->lr, t->step - 1);
+}
+
+static float scalar(void *self, PlanScalar what)
+{
+    const Train *t = self;
+    const PlanTraining *p = t->plan->training.v;
+
+    switch (what) {
+    case PLAN_SCALAR_LR:
+        return (float)learning_rate(t);
+    case PLAN_SCALAR_ADAM_BIAS1:
+        return (float)(1.0 - pow(p->beta1, (double)t->step));
+    case PLAN_SCALAR_ADAM_BIAS2:
+        return (float)(1.0 - pow(p->beta2, (double)t->step));
+    case PLAN_SCALAR_INV_TARGETS:
+        return (float)(1.0 / ((double)p->global_batch *
+                              (double)p->seq_length));
+    case PLAN_SCALAR_STEP:
+        return (float)t->step;
+    case PLAN_SCALARS:
+        break;
+    }
+    return 0.0f;
+}
+
+static Status metric(void *self, PlanMetric what, float value)
+{
+    Train *t = self;
+
+    t->now.value[what] = value;
+    t->now.known[what] = true;
+    return STATUS_NONE;
+}
+
+/* ---- saving --------------------------------------------------------------------------- */
+
+static char *state_pointer(void *self, uint64_t address)
+{
+    return exec_pointer(((Train *)self)->exec, address);
+}
+
+static Status save(const Train *t, const char *name, bool grads)
+{
+    char path[4096];
+
+    if (mkdir(t->c.save_dir, 0777) != 0 && errno != EEXIST)
+        return status_system(errno, "cannot make %s", t->c.save_dir);
+    if (snprintf(path, sizeof path, "%s/%s", t->c.save_dir, name) >=
+        (int)sizeof path)
+        return status_make(STATUS_INPUT, "the path %s is too long",
+                           t->c.save_dir);
+    return state_save(&t->state, path, grads);
+}
+
+static Status grads_final(void *self)
+{
+    const Train *t = self;
+
+    return t->step == t->c.save_step
+               ? save(t, "grads.safetensors", true)
+               : STATUS_NONE;
+}
+
+static Status step_done(Train *t)
+{
+    return t->step == t->c.save_step
+               ? save(t, "weights.safetensors", false)
+               : STATUS_NONE;
+}
+
+/* ---- opening --------------------------------------------------------------------------- */
+
+static bool reports(const Train *t)
+{
+    const PlanJob *job = t->plan->job.v;
+
+    return job->has_reporter &&
+           plan_expr_value(t->plan, job->reporter, t->c.rank) == 0;
+}
+
+static Status open_metrics(Train *t)
+{
+    const PlanTraining *p = t->plan->training.v;
+    MetricsConfig config = {.path = t->c.metrics, .steps = t->c.steps,
+                            .interval = p->log_interval, .live = t->c.live,
+                            .quiet = t->c.quiet};
+
+    if (!config.path)
+        config.path = plan_text(t->plan, p->metrics);
+    return reports(t) ? metrics_open(&config, &t->metrics) : STATUS_NONE;
+}
+
+static Status open_executor(Train *t)
+{
+    DeviceConfig device = {t->plan, t->c.kernels, t->c.threads};
+    ExecConfig config = {
+        .plan = t->plan, .rank = t->c.rank, .driver = t->c.device,
+        .host = {t, load_batch, scalar, metric, grads_final},
+        .profile = t->c.profile != NULL};
+
+    STATUS_TRY(t->c.device->open(&device, &t->device));
+    STATUS_TRY(comm_new(t->plan, t->c.rank, t->c.comm, t->c.patience,
+                        &t->comm));
+    config.device = t->device;
+    config.comm = t->comm;
+    return exec_new(&config, &t->exec);
+}
+
+static Status make_state(Train *t)
+{
+    const PlanMemory *arena = &t->plan->memories.v[0];
+
+    t->state = (State){t->plan, t->c.rank, t, state_pointer};
+    if (t->c.measure_memory)
+        memory_paint(exec_pointer(t->exec, 0), arena->bytes);
+    STATUS_TRY(state_init(&t->state, seed_of(t)));
+    return t->c.load ? state_load(&t->state, t->c.load) : STATUS_NONE;
+}
+
+static Status open_all(Train *t)
+{
+    int64_t seq = t->plan->training.v->seq_length;
+
+    t->sample = calloc((size_t)seq + 1, sizeof *t->sample);
+    if (!t->sample)
+        return status_make(STATUS_SYSTEM, "no memory for a sample");
+    STATUS_TRY(open_sources(t));
+    STATUS_TRY(open_executor(t));
+    STATUS_TRY(make_state(t));
+    return open_metrics(t);
+}
+
+Status train_open(const TrainConfig *config, Train **out)
+{
+    Train *t = calloc(1, sizeof *t);
+    Status s;
+
+    if (!t)
+        return status_make(STATUS_SYSTEM, "no memory for training");
+    t->c = *config;
+    t->plan = config->plan;
+    if (t->c.steps < 0)
+        t->c.steps = t->plan->training.v->steps;
+    s = open_all(t);
+    if (s)
+        train_close(t);
+    else
+        *out = t;
+    return s;
+}
+
+void train_close(Train *t)
+{
+    if (!t)
+        return;
+    status_drop(metrics_close(t->metrics));
+    exec_free(t->exec);
+    comm_free(t->comm);
+    if (t->device)
+        t->c.device->close(t->device);
+    data_close(t->data);
+    free(t->sample);
+    free(t);
+}
+
+/* ---- running ------------------------------------------------------------------------------ */
+
+static Status report(Train *t, double seconds)
+{
+    const PlanTraining *p = t->plan->training.v;
+    float loss = t->now.value[PLAN_METRIC_LOSS];
+
+    t->now.step = t->step;
+    t->now.seconds = seconds;
+    t->now.lr = learning_rate(t);
+    t->now.tokens = p->global_batch * p->seq_length;
+    if (t->metrics)
+        STATUS_TRY(metrics_step(t->metrics, &t->now));
+    if (t->now.known[PLAN_METRIC_LOSS] && !isfinite(loss))
+        return status_make(STATUS_RUN, "the loss is %f", (double)loss);
+    return STATUS_NONE;
+}
+
+static Status one_step(Train *t)
+{
+    double start = mc_seconds();
+
+    t->now = (MetricsStep){0};
+    STATUS_TRY(exec_step(t->exec));
+    STATUS_TRY(report(t, mc_seconds() - start));
+    return step_done(t);
+}
+
+static void print_memory(const Train *t)
+{
+    const PlanMemory *arena = &t->plan->memories.v[0];
+    uint64_t highest, touched;
+
+    memory_measure(exec_pointer(t->exec, 0), arena->bytes, &highest, &touched);
+    printf("{\"rank\": %u, \"arena\": %llu, \"highest\": %llu, "
+           "\"touched\": %llu}\n", t->c.rank,
+           (unsigned long long)arena->bytes, (unsigned long long)highest,
+           (unsigned long long)touched);
+    fflush(stdout);
+}
+
+Status train_run(Train *t)
+{
+    STATUS_TRY(step_done(t)); /* step 0: the initial weights */
+    for (t->step = 1; t->step <= t->c.steps; t->step++)
+        STATUS_TRY(status_in(one_step(t), "step %lld", (long long)t->step));
+    if (t->c.measure_memory)
+        print_memory(t);
+    if (t->c.profile)
+        return profile_write(t->exec, t->plan, t->c.profile);
+    return STATUS_NONE;
+}
+
+int64_t train_step(const Train *t)
+{
+    return t->step;
+}
+
+uint32_t train_instr(const Train *t)
+{
+    return t->exec ? exec_instr(t->exec) : 0;
+}
