@@ -1,9 +1,9 @@
 #!/bin/sh
-# check.sh MEGAC CASE.sh [--update] - runs a case and compares what it printed.
+# check.sh MEGAC CASE.sh - runs a case and compares what it printed.
 #
 # A case is a shell script that runs in an empty directory and calls `megac`.
 # Expected is CASE.out: stdout and stderr of everything, and after each `megac`
-# that failed a line with its exit code.
+# that failed a line with its exit code.  MEGAC_REFRESH=1 writes it anew.
 set -u
 megac=$(realpath "$1")
 case=$(realpath "$2")
@@ -22,7 +22,7 @@ cd "$work" || exit 1
 mkdir files
 cd files || exit 1
 (. "$case") >../out 2>&1
-if [ "${3:-}" = --update ]; then
+if [ -n "${MEGAC_REFRESH:-}" ]; then
     cp ../out "${case%.sh}.out"
 else
     diff -u "${case%.sh}.out" ../out

@@ -1,2 +1,3 @@
-# docs/CLI.md is what `megac --manual` prints; refresh it from there.
+# docs/CLI.md is what `megac --manual` prints.
+[ -z "${MEGAC_REFRESH:-}" ] || megac --manual >"$MEGAC_ROOT/docs/CLI.md"
 megac --manual | diff "$MEGAC_ROOT/docs/CLI.md" -

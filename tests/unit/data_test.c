@@ -478,6 +478,69 @@ static void test_bad_configurations(void **state)
                       "there are no tokens");
 }
 
+/* ---- token types --------------------------------------------------------- */
+
+/* What fits a type comes back as it was written, and a negative token is never
+ * read as an id. */
+static void round_trip(DataType type, int32_t low, int32_t high)
+{
+    int32_t tokens[] = {low, 0, 1, high}, back[4];
+    int64_t bad = 0;
+    DataWriter *w;
+    DataIndex *x;
+    DataStats stats;
+
+    ok(data_writer_open(in_home("typed"), type, &w));
+    ok(data_writer_tokens(w, tokens, 4));
+    ok(data_writer_document(w));
+    ok(data_writer_finish(w));
+    ok(data_index_open(in_home("typed"), &x));
+    assert_int_equal(data_index_type(x), type);
+    assert_int_equal(data_index_bytes(x), 4 * data_type_size(type));
+    assert_int_equal(
+        data_index_copy(x, 0, 1, 3, (int64_t)INT32_MAX + 1, back, &bad), 3);
+    assert_memory_equal(back, tokens + 1, 3 * sizeof *back);
+    if (low < 0) {
+        char message[64];
+        snprintf(message, sizeof message, "position 0: token %d", low);
+        fails(data_index_verify(x, 0, &stats), STATUS_INPUT, message);
+    } else {
+        ok(data_index_verify(x, 0, &stats));
+        assert_int_equal(stats.max_token, high);
+        assert_int_equal(stats.longest, 4);
+    }
+    data_index_close(x);
+}
+
+static void test_all_integer_types(void **state)
+{
+    (void)state;
+    round_trip(DATA_U8, 0, UINT8_MAX);
+    round_trip(DATA_I8, INT8_MIN, INT8_MAX);
+    round_trip(DATA_I16, INT16_MIN, INT16_MAX);
+    round_trip(DATA_U16, 0, UINT16_MAX);
+    round_trip(DATA_I32, INT32_MIN, INT32_MAX);
+    round_trip(DATA_I64, -1, INT32_MAX);
+}
+
+/* Sequences that overlap are readable, but no writer makes them. */
+static void test_verify_wants_no_gap(void **state)
+{
+    const char *prefix = in_home("gap");
+    Buf index = small_index(prefix);
+    DataStats stats;
+    DataIndex *x;
+
+    (void)state;
+    index.s[34 + 3 * 4 + 2 * 8] = 2; /* third pointer: 6 -> 2 */
+    put_file(path_of(prefix, ".idx"), index.s, index.len);
+    ok(data_index_open(prefix, &x));
+    fails(data_index_verify(x, 0, &stats), STATUS_INPUT,
+          "sequence 2 begins at byte 2, the one before it ends at 6");
+    data_index_close(x);
+    buf_free(&index);
+}
+
 /* ---- writing ------------------------------------------------------------- */
 
 static void test_tokens_must_fit(void **state)
@@ -533,6 +596,8 @@ int main(void)
         cmocka_unit_test(test_missing_files),
         cmocka_unit_test(test_token_outside_of_vocabulary),
         cmocka_unit_test(test_bad_configurations),
+        cmocka_unit_test(test_all_integer_types),
+        cmocka_unit_test(test_verify_wants_no_gap),
         cmocka_unit_test(test_tokens_must_fit),
         cmocka_unit_test(test_full_disk),
     };
