@@ -420,6 +420,27 @@ static void wsd_check(Check *c)
                    (long long)fall, (long long)room);
 }
 
+/* ---- data --------------------------------------------------------------- */
+
+static void data_check(Check *c)
+{
+    static const char *const kinds[] = {[DATA_PREFIX] = ".bin/.idx files",
+                                        [DATA_SYNTHETIC] = "synthetic",
+                                        [DATA_TEXT] = "a text file"};
+    const SpecDataList *train = &c->spec->data.train;
+
+    for (uint32_t i = 0; train->n > 1 && i < train->n; i++) {
+        SpecDataKind first = train->v[0].kind, kind = train->v[i].kind;
+        if (kind == first && kind != DATA_SYNTHETIC)
+            continue;
+        check_fail(c, "MC0401", "data.train",
+                   "a blend takes files of one kind, but number 1 of "
+                   "data.train is %s and number %u is %s",
+                   kinds[first], i + 1, kinds[kind]);
+        return;
+    }
+}
+
 /* ---- the machine -------------------------------------------------------- */
 
 static void arch_check(Check *c)
@@ -456,6 +477,7 @@ void check_rules(Check *c)
     lr_values_check(c);
     lr_steps_check(c);
     wsd_check(c);
+    data_check(c);
     arch_check(c);
 }
 
@@ -483,24 +505,8 @@ static void key_check_built(Check *c, const Key *key)
                    key->path, value_text(c, key->path), feature);
 }
 
-static void data_check_built(Check *c)
-{
-    const SpecDataList *train = &c->spec->data.train;
-
-    if (train->n > 1)
-        check_fail(c, "MC0013", "data.train",
-                   "%u data sets: a blend of data sets is not built yet",
-                   train->n);
-    for (uint32_t i = 0; i < train->n; i++)
-        if (train->v[i].kind == DATA_TEXT)
-            check_fail(c, "MC0013", "data.train",
-                       "reading a text file directly is not built yet; use "
-                       "`megac data pack`");
-}
-
 void check_built(Check *c)
 {
     for (uint32_t i = 0; i < schema_num_keys; i++)
         key_check_built(c, &schema_keys[i]);
-    data_check_built(c);
 }

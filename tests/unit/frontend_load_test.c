@@ -143,6 +143,42 @@ static void includes(void **state)
     arena_free(a);
 }
 
+static void data_sets(void **state)
+{
+    sample_accept(s, "data.train=[{path: a, weight: 0.25}, b]");
+    const SpecDataList *train = &s.spec->data.train;
+
+    (void)state;
+    assert_int_equal(train->n, 2);
+    assert_string_equal(train->v[0].path, "a");
+    assert_float_equal(train->v[0].weight, 0.25, 0);
+    assert_int_equal(train->v[1].kind, DATA_PREFIX);
+    assert_float_equal(train->v[1].weight, 1.0, 0);
+    sample_free(&s);
+    sample_accept(text, "data.train={text: corpus.txt}");
+    assert_int_equal(text.spec->data.train.v[0].kind, DATA_TEXT);
+    sample_free(&text);
+    sample_accept(made, "data.train=synthetic");
+    assert_int_equal(made.spec->data.train.v[0].kind, DATA_SYNTHETIC);
+    assert_null(made.spec->data.train.v[0].path);
+    sample_free(&made);
+}
+
+/* 4 MiB and more are no specification. */
+static void huge_text(void **state)
+{
+    size_t n = (4 << 20) + 1;
+    char *text = malloc(n + 1);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, '#', n);
+    text[n] = '\0';
+    sample_reject_text(text, (const char *const[]){NULL},
+                       "bytes are too many for a specification");
+    free(text);
+}
+
 static void a_null_block_takes_back(void **state)
 {
     sample_accept(s, "model.moe.num_experts=8", "model.moe=null");
@@ -348,6 +384,9 @@ static void rules(void **state)
          {"model.moe.top_k=4"}},
         {"low_freq_factor = 4 must be less than high_freq_factor = 4",
          {"model.rope.scaling={type: llama3, low_freq_factor: 4}"}},
+        {"number 1 of data.train is .bin/.idx files and number 2 is synthetic",
+         {"data.train=[a, synthetic]"}},
+        {"number 3 is a text file", {"data.train=[a, b, {text: c}]"}},
         {"arch = avx is no CUDA architecture",
          {"target.backend=cuda", "target.arch=avx"}},
         {"set target.backend to cuda", {"target.arch=sm_80"}},
@@ -388,7 +427,7 @@ static void not_built_yet(void **state)
         {"offloading", "training.offload.activations=[mlp]"},
         {"another order of ranks", "parallel.order=tp-pp-cp-ep-dp"},
         {"turning overlap off", "parallel.overlap.grads=false"},
-        {"a blend of data sets", "data.train=[{path: a}, {path: b}]"},
+        {"a split of the data", "data.split=\"969,30,1\""},
     };
 
     (void)state;
@@ -449,6 +488,8 @@ int main(void)
         cmocka_unit_test(later_sets_win),
         cmocka_unit_test(places_are_kept),
         cmocka_unit_test(includes),
+        cmocka_unit_test(data_sets),
+        cmocka_unit_test(huge_text),
         cmocka_unit_test(a_null_block_takes_back),
         cmocka_unit_test(environment),
         cmocka_unit_test(megatron_names),
