@@ -69,32 +69,18 @@ int64_t comm_scratch(const Module *m, const Node *n)
 
 /* Block i of the destination is block (i % inner, i / inner) of the source,
  * where neighbours are `near` and `far` apart. */
-static const char MOVE_CPU[] =
-    "void move_blocks(void *const *ptr, const i64 *imm, int tid, int nthreads)\n"
+static const char MOVE[] =
+    "KERNEL(move_blocks)\n"
     "{\n"
-    "    u16 *to = ptr[0];\n"
-    "    const u16 *from = ptr[1];\n"
-    "    i64 n = imm[0], inner = imm[1], near = imm[2], far = imm[3];\n"
-    "    i64 size = imm[4], end = n * (tid + 1) / nthreads;\n"
+    "    enum { TEAM = WARP };\n"
+    "    u16 *to = (u16 *)PTR(0);\n"
+    "    const u16 *from = (const u16 *)PTR(1);\n"
+    "    const i64 n = IMM(0), inner = IMM(1), near = IMM(2), far = IMM(3);\n"
+    "    const i64 size = IMM(4);\n"
     "\n"
-    "    for (i64 i = n * tid / nthreads; i < end; i++) {\n"
+    "    ROWS(i, n) {\n"
     "        const u16 *block = from + i % inner * near + i / inner * far;\n"
-    "        for (i64 k = 0; k < size; k++)\n"
-    "            to[i * size + k] = block[k];\n"
-    "    }\n"
-    "}\n";
-static const char MOVE_CUDA[] =
-    "KERNEL move_blocks(Args a)\n"
-    "{\n"
-    "    u16 *to = (u16 *)a.ptr[0];\n"
-    "    const u16 *from = (const u16 *)a.ptr[1];\n"
-    "    i64 n = a.imm[0], inner = a.imm[1], near = a.imm[2], far = a.imm[3];\n"
-    "    i64 size = a.imm[4];\n"
-    "\n"
-    "    for (i64 i = blockIdx.x; i < n; i += gridDim.x) {\n"
-    "        const u16 *block = from + i % inner * near + i / inner * far;\n"
-    "        for (i64 k = threadIdx.x; k < size; k += CUDA_BLOCK)\n"
-    "            to[i * size + k] = block[k];\n"
+    "        LANES(k, 0, size) to[i * size + k] = block[k];\n"
     "    }\n"
     "}\n";
 
@@ -104,8 +90,7 @@ static void move_blocks(Emit *e, PlanOperand to, PlanOperand from, int64_t n,
                         int64_t inner_n, int64_t near, int64_t far,
                         int64_t bytes)
 {
-    const char *text = e->dialect == DIALECT_CPU ? MOVE_CPU : MOVE_CUDA;
-    const Kernel *k = kernel_add(e->kernels, (Kernel){"move_blocks", text, 1,
+    const Kernel *k = kernel_add(e->kernels, (Kernel){"move_blocks", MOVE, 1,
                                                       false, 2, 5});
     PlanOperand list[] = {to, from, plan_integer(n), plan_integer(inner_n),
                           plan_integer(near / UNIT), plan_integer(far / UNIT),

@@ -88,11 +88,23 @@ static PlanOperand integer_of(uint32_t expr)
     return o;
 }
 
+static uint32_t start_expr(Emit *e, const KernelStart *s)
+{
+    uint8_t atoms[IR_MAX_ATOMS];
+    uint32_t n = 0;
+
+    if (!s->axes)
+        return emit_start(e, s->value, s->dim);
+    for (uint8_t i = 0; i < e->m->mesh.atoms.n; i++)
+        if (s->axes >> i & 1)
+            atoms[n++] = i;
+    return emit_digits(e, atoms, n, 1);
+}
+
 static void push_starts(Launch *l, const KernelInfo *info)
 {
     for (uint32_t i = 0; i < info->nimm; i++)
-        push(l, integer_of(emit_start(l->e, info->imm[i].value,
-                                      info->imm[i].dim)));
+        push(l, integer_of(start_expr(l->e, &info->imm[i])));
 }
 
 /* ---- row programs ------------------------------------------------------------------ */
@@ -106,7 +118,7 @@ static void print_row(Emit *e, const char *name, Buf *out, KernelInfo *info)
 {
     const Node *n = &e->m->nodes.v[e->node.i];
 
-    row_print(e->m, row_callee(e->m, n), name, e->dialect, NULL, out, info);
+    row_print(e->m, row_callee(e->m, n), name, NULL, out, info);
 }
 
 static void push_accums(Launch *l, const Func *f)
@@ -186,8 +198,7 @@ static void print_gather(Emit *e, const char *name, Buf *out, KernelInfo *info)
 {
     const Node *n = &e->m->nodes.v[e->node.i];
 
-    gather_print(e->m, e->node, name, e->dialect, adds(e, node_res(n, 0)), out,
-                 info);
+    gather_print(e->m, e->node, name, adds(e, node_res(n, 0)), out, info);
 }
 
 static void gather(Emit *e, const Node *n)
@@ -297,8 +308,10 @@ static void print_attention(Emit *e, const char *name, Buf *out,
     info->phases = forward ? 1 : 2;
     info->nptr = forward ? 5 : 10;
     info->nimm = 2;
-    info->imm[0] = (KernelStart){node_arg(e->m, n, forward ? 0 : 1), 's'};
-    info->imm[1] = (KernelStart){node_arg(e->m, n, forward ? 1 : 2), 's'};
+    info->imm[0] = (KernelStart){
+        .value = node_arg(e->m, n, forward ? 0 : 1), .dim = 's'};
+    info->imm[1] = (KernelStart){
+        .value = node_arg(e->m, n, forward ? 1 : 2), .dim = 's'};
 }
 
 void emit_attention(Emit *e, const Node *n)
@@ -322,12 +335,12 @@ void emit_attention(Emit *e, const Node *n)
 
 /* ---- what memplan asks -------------------------------------------------------------------- */
 
-static int64_t gather_scratch(const Module *m, NodeId id, Dialect dialect)
+static int64_t gather_scratch(const Module *m, NodeId id)
 {
     KernelInfo info = {0};
     Buf text = {0};
 
-    gather_print(m, id, "k", dialect, false, &text, &info);
+    gather_print(m, id, "k", false, &text, &info);
     buf_free(&text);
     return info.workspace;
 }
@@ -342,7 +355,7 @@ int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
         return row_workspace(m, row_callee(m, n));
     case OP_EMBED_GRAD:
     case OP_ROWS_GRAD:
-        return gather_scratch(m, id, (Dialect)dialect);
+        return gather_scratch(m, id);
     case OP_ATTENTION_GRAD:
         a = backward_spec(m, n);
         return attention_workspace(&a, (Dialect)dialect);

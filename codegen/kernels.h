@@ -12,10 +12,12 @@
 enum { KERNEL_MAX_IMM = 8 };
 
 /* A number that depends on the rank: the first logical index of `dim` of
- * `value` there (layout_start). */
+ * `value` there (layout_start); or, if `axes` is not empty, the rank's index
+ * along these atoms, which is 0 where all its coordinates are. */
 typedef struct {
     ValueId value;
     char dim;
+    AxisSet axes;
 } KernelStart;
 
 typedef struct {
@@ -48,10 +50,10 @@ int64_t row_workspace(const Module *m, FuncId f);
 
 /* ---- row_print.c ----------------------------------------------------------- */
 
-/* Prints row program f as the kernel `name`.  Pointers: the parameters, the
+/* Prints row program f as the kernel `name`, for every dialect.  Pointers: the parameters, the
  * results, the destinations of the `accum` nodes in the order of the body,
  * the workspace.  `strides` is indexed like the pointers; NULL: all dense. */
-void row_print(const Module *m, FuncId f, const char *name, Dialect dialect,
+void row_print(const Module *m, FuncId f, const char *name,
                const Strides *strides, Buf *out, KernelInfo *out_info);
 
 /* ---- gather.c: embed, embed_grad, rows, rows_grad, rope_table ---------------- */
@@ -59,7 +61,7 @@ void row_print(const Module *m, FuncId f, const char *name, Dialect dialect,
 /* Prints the kernel of one such node; pointers are its operands, then its
  * result, all dense.  With `accumulate` (embed_grad, rows_grad) the result is
  * added to what is there. */
-void gather_print(const Module *m, NodeId n, const char *name, Dialect dialect,
-                  bool accumulate, Buf *out, KernelInfo *out_info);
+void gather_print(const Module *m, NodeId n, const char *name, bool accumulate,
+                  Buf *out, KernelInfo *out_info);
 
 #endif

@@ -109,21 +109,24 @@ static Strides strides_of(const Printer *w, uint32_t ptr, ValueId v)
     return w->strides ? w->strides[ptr] : strides_dense(w->p->m, v);
 }
 
-/* The immediate that holds the first logical index of `dim` of v, or -1 if
- * it is 0 on every rank. */
-static int start_imm(Printer *w, ValueId v, char dim)
+static int imm_find(KernelInfo *k, KernelStart want)
 {
-    const Module *m = w->p->m;
-    KernelInfo *k = w->info;
-
-    if (!layout_split(layout_of(m, m->values.v[v.i].layout), dim))
-        return -1;
     for (uint32_t i = 0; i < k->nimm; i++)
-        if (k->imm[i].value.i == v.i && k->imm[i].dim == dim)
+        if (k->imm[i].value.i == want.value.i && k->imm[i].dim == want.dim &&
+            k->imm[i].axes == want.axes)
             return (int)i;
     mc_assert(k->nimm < KERNEL_MAX_IMM);
-    k->imm[k->nimm] = (KernelStart){v, dim};
+    k->imm[k->nimm] = want;
     return (int)k->nimm++;
+}
+
+/* The immediate that holds the first logical index of `dim` of v, or -1 if
+ * it is 0 on every rank. */
+int row_start_imm(const Module *m, KernelInfo *k, ValueId v, char dim)
+{
+    if (!layout_split(layout_of(m, m->values.v[v.i].layout), dim))
+        return -1;
+    return imm_find(k, (KernelStart){.value = v, .dim = dim});
 }
 
 /* ---- scopes ---------------------------------------------------------------------- */
@@ -235,7 +238,7 @@ static void print_const(const Module *m, AttrsId attrs, Buf *out)
 /* The logical index along `dim`. */
 static void print_position(Printer *w, const RowValue *v, char dim, Buf *out)
 {
-    int imm = start_imm(w, v->id, dim);
+    int imm = row_start_imm(w->p->m, w->info, v->id, dim);
     bool one = row_local(w->p->m, v->id, dim) == 1;
     bool shifted = w->shift && is_fastest(w->p, dim);
 
@@ -271,6 +274,16 @@ static void print_cast(Printer *w, const RowValue *v, Buf *out)
     buf_puts(out, to == DT_BF16 ? "f32_of_bf16(bf16_of_f32(" : "(float)(");
     operand_name(w, v, 0, out);
     buf_puts(out, to == DT_BF16 ? "))" : ")");
+}
+
+/* The value on the rank whose coordinates are all 0, else 0. */
+static void print_only(Printer *w, const RowValue *v, AttrsId attrs, Buf *out)
+{
+    int imm = imm_find(w->info, (KernelStart){
+        .axes = attr_axes(w->p->m, attrs, AK_AXES)});
+
+    buf_printf(out, "IMM(%d) ? 0.0f : ", imm);
+    operand_name(w, v, 0, out);
 }
 
 static int64_t rotary_of(const Printer *w, const RowValue *v)
@@ -314,6 +327,8 @@ static void print_expression(Printer *w, const RowValue *v, Buf *out)
         print_onehot(w, v, out);
     else if (n->op == OP_INRANGE)
         print_inrange(w, v, n->attrs, out);
+    else if (n->op == OP_ONLY)
+        print_only(w, v, n->attrs, out);
     else if (n->op == OP_CAST)
         print_cast(w, v, out);
     else if (n->op == OP_ROTATE)
@@ -685,14 +700,12 @@ static void print_rows(Printer *w, Buf *out)
 
 /* Rows of CUDA belong to a warp if they are short, else to a block. */
 static void print_open(const Printer *w, const char *name, const char *suffix,
-                       Dialect dialect, Buf *out)
+                       Buf *out)
 {
     bool wide = row_elems(w->p, w->p->inner) > 1024;
 
     buf_printf(out, "KERNEL(%s%s)\n{\n", name, suffix);
-    if (dialect == DIALECT_CUDA)
-        buf_printf(out, "    enum { TEAM = %s };\n",
-                   wide ? "CUDA_BLOCK" : "WARP");
+    buf_printf(out, "    enum { TEAM = %s };\n", wide ? "CUDA_BLOCK" : "WARP");
     print_pointers(w, out);
 }
 
@@ -806,7 +819,7 @@ static void print_comment(const RowProgram *p, Buf *out)
     buf_free(&ir);
 }
 
-void row_print(const Module *m, FuncId f, const char *name, Dialect dialect,
+void row_print(const Module *m, FuncId f, const char *name,
                const Strides *strides, Buf *out, KernelInfo *out_info)
 {
     RowProgram p;
@@ -821,11 +834,11 @@ void row_print(const Module *m, FuncId f, const char *name, Dialect dialect,
                                      (p.sums > 0)};
     w.printed = arena_array(a, uint8_t, p.values.n);
     print_comment(&p, out);
-    print_open(&w, name, "", dialect, out);
+    print_open(&w, name, "", out);
     print_rows(&w, out);
     buf_puts(out, "}\n");
     if (p.sums) {
-        print_open(&w, name, "_2", dialect, out);
+        print_open(&w, name, "_2", out);
         print_second(&w, out);
         buf_puts(out, "}\n");
     }

@@ -62,6 +62,8 @@ uint32_t row_operand(const RowProgram *p, const RowValue *v, uint32_t i);
 /* Number of elements of a set of dimensions. */
 int64_t row_elems(const RowProgram *p, DimSet set);
 int64_t row_local(const Module *m, ValueId v, char dim);
+/* The immediate with the first logical index of `dim` of v; -1: always 0. */
+int row_start_imm(const Module *m, KernelInfo *k, ValueId v, char dim);
 /* The dimension the vector loop runs over: the last inner one, or -1. */
 int row_fastest(const RowProgram *p);
 

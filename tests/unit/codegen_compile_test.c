@@ -211,15 +211,6 @@ static void test_named_cpu(void **state)
 
 /* ---- CUDA: skipped where the toolkit is not installed ---------------------------- */
 
-static bool have_nvrtc(void)
-{
-    void *so = dlopen("libnvrtc.so.13", RTLD_LAZY);
-
-    so = so ? so : dlopen("libnvrtc.so.12", RTLD_LAZY);
-    so = so ? so : dlopen("/usr/local/cuda/lib64/libnvrtc.so", RTLD_LAZY);
-    return so != NULL;
-}
-
 static void test_cuda_cubins(void **state)
 {
     World *w = *state;

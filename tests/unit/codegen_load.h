@@ -71,6 +71,16 @@ static inline void kernel_run(KernelFn *fn, void *const *ptr,
         fn(ptr, imm, tid, nthreads);
 }
 
+/* Tests of CUDA text are skipped where the toolkit is not installed. */
+static inline bool have_nvrtc(void)
+{
+    void *so = dlopen("libnvrtc.so.13", RTLD_LAZY);
+
+    so = so ? so : dlopen("libnvrtc.so.12", RTLD_LAZY);
+    so = so ? so : dlopen("/usr/local/cuda/lib64/libnvrtc.so", RTLD_LAZY);
+    return so != NULL;
+}
+
 /* Uniform in [-1, 1), the same on every machine. */
 static inline float random_unit(uint64_t *state)
 {

@@ -4,23 +4,11 @@
  * with three threads (whose bytes must agree) and compared with eval_func in
  * fp64.  The same programs are printed as CUDA and compiled for a GPU.
  */
-#include "codegen_load.h"
-
-#include "codegen/kernels.h"
-#include "ir/eval.h"
-
-#include <math.h>
-
-enum { MAX_OPERANDS = 16 };
-
-typedef struct {
-    Module *m;
-    FuncId f;
-} Builder;
+#include "codegen_bench.h"
 
 typedef struct {
     const char *name;
-    void (*build)(Builder *b);
+    void (*build)(Bench *b);
     double limit; /* of the relative L2 distance */
 } Program;
 
@@ -51,7 +39,7 @@ static int64_t size_of_dim(char dim)
     }
 }
 
-static ValueId param(Builder *b, const char *name, const char *dims,
+static ValueId param(Bench *b, const char *name, const char *dims,
                      DType dtype)
 {
     int64_t size[IR_MAX_DIMS];
@@ -61,45 +49,45 @@ static ValueId param(Builder *b, const char *name, const char *dims,
     return func_param(b->m, b->f, type_make(b->m, dtype, dims, size), name);
 }
 
-static ValueId one(Builder *b, Op op, ValueId x)
+static ValueId one(Bench *b, Op op, ValueId x)
 {
     return ir_unary(b->m, b->f, op, x, (Loc){0});
 }
 
-static ValueId two(Builder *b, Op op, ValueId x, ValueId y)
+static ValueId two(Bench *b, Op op, ValueId x, ValueId y)
 {
     return ir_binary(b->m, b->f, op, x, y, (Loc){0});
 }
 
-static ValueId number(Builder *b, double x)
+static ValueId number(Bench *b, double x)
 {
     return ir_const(b->m, b->f, x, (Loc){0});
 }
 
-static ValueId sum(Builder *b, ValueId x, const char *keep)
+static ValueId sum(Bench *b, ValueId x, const char *keep)
 {
     return ir_sum(b->m, b->f, x, keep, (Loc){0});
 }
 
-static ValueId cast(Builder *b, ValueId x, DType dtype)
+static ValueId cast(Bench *b, ValueId x, DType dtype)
 {
     return ir_cast(b->m, b->f, x, dtype, (Loc){0});
 }
 
-static ValueId with_attrs(Builder *b, Op op, ValueId x, Attr *attrs, uint32_t n)
+static ValueId with_attrs(Bench *b, Op op, ValueId x, Attr *attrs, uint32_t n)
 {
     return ir_op(b->m, b->f, op, &x, op_info[op].nargs == 0 ? 0 : 1,
                  attrs_intern(b->m, attrs, n), (Loc){0});
 }
 
-static void result(Builder *b, ValueId v)
+static void result(Bench *b, ValueId v)
 {
     vec_push(&func_of(b->m, b->f)->results, v);
 }
 
 /* ---- programs ----------------------------------------------------------------------- */
 
-static void build_pointwise(Builder *b)
+static void build_pointwise(Bench *b)
 {
     static const Op ops[] = {OP_NEG,  OP_EXP, OP_SIGMOID, OP_TANH,
                              OP_ERF,  OP_RELU, OP_STEP};
@@ -115,7 +103,7 @@ static void build_pointwise(Builder *b)
     result(b, two(b, OP_MAX2, x, y));
 }
 
-static ValueId rms_inverse(Builder *b, ValueId x)
+static ValueId rms_inverse(Bench *b, ValueId x)
 {
     ValueId squares = sum(b, two(b, OP_MUL, x, x), "sb");
     ValueId mean = two(b, OP_MUL, squares, ir_ratio(b->m, b->f, 1, 200, false,
@@ -124,7 +112,7 @@ static ValueId rms_inverse(Builder *b, ValueId x)
     return one(b, OP_RSQRT, two(b, OP_ADD, mean, number(b, 1e-5)));
 }
 
-static void build_rmsnorm(Builder *b)
+static void build_rmsnorm(Bench *b)
 {
     ValueId x = param(b, "x", "sbh", DT_F32), w = param(b, "w", "h", DT_F32);
     ValueId inverse = rms_inverse(b, x);
@@ -134,7 +122,7 @@ static void build_rmsnorm(Builder *b)
 }
 
 /* dx, and dw summed over all rows. */
-static void build_rmsnorm_grad(Builder *b)
+static void build_rmsnorm_grad(Bench *b)
 {
     ValueId x = param(b, "x", "sbh", DT_F32), w = param(b, "w", "h", DT_F32);
     ValueId dy = param(b, "dy", "sbh", DT_F32);
@@ -150,7 +138,7 @@ static void build_rmsnorm_grad(Builder *b)
                   number(b, 3.0)));
 }
 
-static void build_layernorm_bf16(Builder *b)
+static void build_layernorm_bf16(Bench *b)
 {
     ValueId x = param(b, "x", "sbh", DT_BF16), w = param(b, "w", "h", DT_BF16);
     ValueId n = number(b, 1.0 / 200);
@@ -164,7 +152,7 @@ static void build_layernorm_bf16(Builder *b)
     result(b, mean);
 }
 
-static void build_swiglu_grad(Builder *b)
+static void build_swiglu_grad(Bench *b)
 {
     ValueId gate = param(b, "gate", "sbf", DT_F32);
     ValueId up = param(b, "up", "sbf", DT_F32);
@@ -178,12 +166,12 @@ static void build_swiglu_grad(Builder *b)
     result(b, two(b, OP_MUL, dy, silu));
 }
 
-static ValueId row_max(Builder *b, ValueId x)
+static ValueId row_max(Bench *b, ValueId x)
 {
     return ir_max(b->m, b->f, x, "sb", (Loc){0});
 }
 
-static void build_cross_entropy(Builder *b)
+static void build_cross_entropy(Bench *b)
 {
     ValueId x = param(b, "x", "sbv", DT_F32), t = param(b, "t", "sb", DT_I32);
     Attr attrs[] = {attr_of_sym(AK_DIMS, sym_intern(b->m->names, "v")),
@@ -198,14 +186,14 @@ static void build_cross_entropy(Builder *b)
     result(b, two(b, OP_SUB, two(b, OP_DIV, e, z), hot));
 }
 
-static ValueId rotate(Builder *b, ValueId x, int64_t rotary, int64_t sign)
+static ValueId rotate(Bench *b, ValueId x, int64_t rotary, int64_t sign)
 {
     Attr attrs[] = {attr_of_int(AK_ROTARY, rotary), attr_of_int(AK_SIGN, sign)};
 
     return with_attrs(b, OP_ROTATE, x, attrs, 2);
 }
 
-static ValueId rope(Builder *b, ValueId x, int64_t rotary, int64_t sign)
+static ValueId rope(Bench *b, ValueId x, int64_t rotary, int64_t sign)
 {
     ValueId cosine = param(b, "cos", "sd", DT_F32);
     ValueId sine = param(b, "sin", "sd", DT_F32);
@@ -217,18 +205,18 @@ static ValueId rope(Builder *b, ValueId x, int64_t rotary, int64_t sign)
                rotate(b, two(b, OP_MUL, x, sine), rotary, -1));
 }
 
-static void build_rope(Builder *b)
+static void build_rope(Bench *b)
 {
     result(b, rope(b, param(b, "q", "sbgrd", DT_F32), 24, 1));
 }
 
-static void build_rope_grad_part(Builder *b)
+static void build_rope_grad_part(Bench *b)
 {
     result(b, rope(b, param(b, "k", "sbgd", DT_BF16), 16, -1));
 }
 
 /* A norm of each head's channels, then the rotation of what it makes. */
-static void build_qk_norm_rope(Builder *b)
+static void build_qk_norm_rope(Bench *b)
 {
     ValueId q = param(b, "q", "sbgrd", DT_F32), w = param(b, "w", "d", DT_F32);
     ValueId mean = two(b, OP_MUL, sum(b, two(b, OP_MUL, q, q), "sbgr"),
@@ -239,7 +227,7 @@ static void build_qk_norm_rope(Builder *b)
     result(b, sum(b, q, "d"));
 }
 
-static void build_adamw(Builder *b)
+static void build_adamw(Bench *b)
 {
     ValueId p = param(b, "p", "fh", DT_F32), g = param(b, "g", "fh", DT_F32);
     ValueId m = param(b, "m", "fh", DT_F32), lr = param(b, "lr", "", DT_F32);
@@ -255,7 +243,7 @@ static void build_adamw(Builder *b)
     result(b, cast(b, p, DT_BF16));
 }
 
-static void build_sums(Builder *b)
+static void build_sums(Bench *b)
 {
     ValueId x = param(b, "x", "sbgrd", DT_F32);
     ValueId y = param(b, "y", "sb", DT_F32);
@@ -269,7 +257,7 @@ static void build_sums(Builder *b)
     result(b, one(b, OP_SQRT, sum(b, two(b, OP_MUL, y, y), "")));
 }
 
-static void build_numbers(Builder *b)
+static void build_numbers(Bench *b)
 {
     ValueId x = param(b, "x", "", DT_F32), y = param(b, "y", "", DT_F32);
 
@@ -278,7 +266,7 @@ static void build_numbers(Builder *b)
 }
 
 /* Values that do not depend on the rows of the others. */
-static void build_mixed_shapes(Builder *b)
+static void build_mixed_shapes(Bench *b)
 {
     ValueId x = param(b, "x", "sbh", DT_F32), w = param(b, "w", "h", DT_F32);
     ValueId y = param(b, "y", "sb", DT_F32), z = param(b, "z", "", DT_F32);
@@ -310,159 +298,12 @@ static const Program PROGRAMS[] = {
     {"mixed_shapes", build_mixed_shapes, 1e-6},
 };
 
-/* ---- running -------------------------------------------------------------------------- */
-
-typedef struct {
-    Arena *arena;
-    Diag *diag;
-    Builder b;
-    KernelInfo info;
-    void *ptr[MAX_OPERANDS];
-    size_t bytes[MAX_OPERANDS];
-    EvalArray want[MAX_OPERANDS], args[MAX_OPERANDS];
-} Bench;
-
-static double element(const void *p, DType t, size_t i)
+static void bench_make(Bench *w, const Program *p, Buf *text)
 {
-    uint32_t u;
-    float f;
-
-    if (t == DT_I32)
-        return (double)((const int32_t *)p)[i];
-    if (t == DT_F32)
-        return (double)((const float *)p)[i];
-    u = (uint32_t)((const uint16_t *)p)[i] << 16;
-    memcpy(&f, &u, sizeof f);
-    return (double)f;
-}
-
-static void fill(void *p, DType t, size_t i, float x)
-{
-    uint32_t u;
-
-    memcpy(&u, &x, sizeof u);
-    if (t == DT_I32)
-        ((int32_t *)p)[i] = (int32_t)(x * 200.0f);
-    else if (t == DT_F32)
-        ((float *)p)[i] = x;
-    else
-        ((uint16_t *)p)[i] = (uint16_t)(u >> 16);
-}
-
-static EvalArray array_like(Arena *a, const Type *t)
-{
-    EvalArray x = {.ndim = t->ndim};
-
-    memcpy(x.dim, t->dim, sizeof x.dim);
-    memcpy(x.size, t->size, sizeof x.size);
-    x.at = arena_array(a, EvalNum, type_elems(t));
-    return x;
-}
-
-static void operands_make(Bench *w)
-{
-    const Func *f = func_of(w->b.m, w->b.f);
-    uint64_t seed = 7;
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < f->params.n + f->results.n; i++, n++) {
-        bool input = i < f->params.n;
-        ValueId v = input ? f->params.v[i] : f->results.v[i - f->params.n];
-        const Type *t = value_type(w->b.m, v);
-        size_t elems = (size_t)type_elems(t);
-        w->bytes[n] = elems * (size_t)dtype_bytes(t->dtype);
-        w->ptr[n] = malloc(w->bytes[n]);
-        if (input)
-            w->args[i] = array_like(w->arena, t);
-        for (size_t k = 0; input && k < elems; k++) {
-            fill(w->ptr[n], t->dtype, k, random_unit(&seed));
-            w->args[i].at[k].f = element(w->ptr[n], t->dtype, k);
-        }
-    }
-    if (w->info.workspace)
-        w->ptr[n] = malloc((size_t)w->info.workspace);
-}
-
-static void bench_make(Bench *w, const Program *p, Dialect dialect, Buf *text)
-{
-    *w = (Bench){.arena = arena_new()};
-    w->diag = diag_new(w->arena);
-    w->b.m = module_new(w->arena, w->diag);
-    w->b.f = func_new(w->b.m, p->name, FUNC_ROW, (Loc){0});
-    p->build(&w->b);
-    assert_null(row_refusal(w->b.m, w->b.f));
-    row_print(w->b.m, w->b.f, p->name, dialect, NULL, text, &w->info);
-}
-
-static void bench_free(Bench *w)
-{
-    for (int i = 0; i < MAX_OPERANDS; i++)
-        free(w->ptr[i]);
-    module_free(w->b.m);
-    diag_free(w->diag);
-    arena_free(w->arena);
-}
-
-static void launch(Bench *w, void *so, const char *name, int nthreads)
-{
-    char second[64];
-
-    kernel_run(kernel_find(so, name), w->ptr, NULL, nthreads);
-    if (w->info.phases == 1)
-        return;
-    snprintf(second, sizeof second, "%s_2", name);
-    kernel_run(kernel_find(so, second), w->ptr, NULL, nthreads);
-}
-
-static double distance(const Bench *w, uint32_t res)
-{
-    const Func *f = func_of(w->b.m, w->b.f);
-    const Type *t = value_type(w->b.m, f->results.v[res]);
-    const void *got = w->ptr[f->params.n + res];
-    double off = 0.0, size = 1e-30;
-
-    for (size_t i = 0; i < (size_t)type_elems(t); i++) {
-        double want = w->want[res].at[i].f, x = element(got, t->dtype, i);
-        off += (x - want) * (x - want);
-        size += want * want;
-    }
-    return sqrt(off / size);
-}
-
-static void check_results(Bench *w, const Program *p, const char *text)
-{
-    const Func *f = func_of(w->b.m, w->b.f);
-    const EvalOptions fp64 = {.kind = EVAL_FP64};
-
-    assert_true(eval_func(w->arena, w->b.m, w->b.f, &fp64, 0, w->args,
-                          w->want));
-    for (uint32_t i = 0; i < f->results.n; i++) {
-        double off = distance(w, i);
-        if (!(off <= p->limit))
-            print_error("%s: result %u is off by %g\n%s\n", p->name, i, off,
-                        text);
-        assert_true(off <= p->limit);
-    }
-}
-
-/* The results of one thread and of three are the same bytes. */
-static void check_threads(Bench *w, void *so, const char *name)
-{
-    const Func *f = func_of(w->b.m, w->b.f);
-    void *first[MAX_OPERANDS];
-
-    launch(w, so, name, 1);
-    for (uint32_t i = 0; i < f->results.n; i++) {
-        uint32_t k = f->params.n + i;
-        first[i] = memcpy(malloc(w->bytes[k]), w->ptr[k], w->bytes[k]);
-        memset(w->ptr[k], 0x7f, w->bytes[k]);
-    }
-    launch(w, so, name, 3);
-    for (uint32_t i = 0; i < f->results.n; i++) {
-        uint32_t k = f->params.n + i;
-        assert_memory_equal(first[i], w->ptr[k], w->bytes[k]);
-        free(first[i]);
-    }
+    bench_open(w, p->name, FUNC_ROW);
+    p->build(w);
+    assert_null(row_refusal(w->m, w->f));
+    row_print(w->m, w->f, p->name, NULL, text, &w->info);
 }
 
 static void test_programs(void **state)
@@ -473,21 +314,140 @@ static void test_programs(void **state)
         Buf text = {0};
         Bench w;
         void *so;
-        bench_make(&w, p, DIALECT_CPU, &text);
+        bench_make(&w, p, &text);
         operands_make(&w);
         so = load_text(p->name, text.s);
         check_threads(&w, so, p->name);
-        check_results(&w, p, text.s);
+        check_results(&w, p->name, p->limit, text.s);
         dlclose(so);
         buf_free(&text);
-        bench_free(&w);
+        bench_close(&w);
     }
+}
+
+/* All programs again, for a GPU; skipped without the CUDA toolkit. */
+static void test_programs_compile_for_cuda(void **state)
+{
+    CodeUnit units[MC_LEN(PROGRAMS)];
+    Buf texts[MC_LEN(PROGRAMS)] = {{0}}, cubins[MC_LEN(PROGRAMS)] = {{0}};
+    Bench w[MC_LEN(PROGRAMS)];
+    bool ok;
+
+    (void)state;
+    if (!have_nvrtc())
+        skip();
+    for (size_t i = 0; i < MC_LEN(PROGRAMS); i++) {
+        bench_make(&w[i], &PROGRAMS[i], &texts[i]);
+        units[i] = (CodeUnit){PROGRAMS[i].name, texts[i].s};
+    }
+    ok = codegen_cuda_build(units, MC_LEN(PROGRAMS), "sm_90a", 2, w[0].diag,
+                            (Loc){0}, cubins);
+    diag_print(w[0].diag, stderr);
+    assert_true(ok);
+    for (size_t i = 0; i < MC_LEN(PROGRAMS); i++) {
+        buf_free(&texts[i]);
+        buf_free(&cubins[i]);
+        bench_close(&w[i]);
+    }
+}
+
+/* ---- what cannot be one kernel, what may share memory ------------------------------ */
+
+/* A column reduction whose result meets the rows again. */
+static void build_column_then_rows(Bench *b)
+{
+    ValueId x = param(b, "x", "sbh", DT_F32);
+    ValueId total = sum(b, sum(b, x, "h"), "");
+
+    result(b, total);
+}
+
+static void build_two_rotations(Bench *b)
+{
+    result(b, rotate(b, rotate(b, param(b, "x", "sd", DT_F32), 24, 1), 24, 1));
+}
+
+static void build_rows_disagree(Bench *b)
+{
+    ValueId x = param(b, "x", "sgrd", DT_F32);
+    ValueId y = two(b, OP_SUB, x, sum(b, x, "sgr"));
+
+    result(b, two(b, OP_SUB, y, sum(b, y, "sg")));
+}
+
+static void test_refusals(void **state)
+{
+    void (*const builds[])(Bench *) = {
+        build_column_then_rows, build_two_rotations, build_rows_disagree};
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(builds); i++) {
+        Bench w;
+        bench_open(&w, "refused", FUNC_ROW);
+        builds[i](&w);
+        assert_non_null(row_refusal(w.m, w.f));
+        bench_close(&w);
+    }
+}
+
+static bool in_place(void (*build)(Bench *), uint32_t arg, uint32_t res)
+{
+    Bench w;
+    bool ok;
+
+    bench_open(&w, "placed", FUNC_ROW);
+    build(&w);
+    ok = row_in_place(w.m, w.f, arg, res);
+    bench_close(&w);
+    return ok;
+}
+
+static void test_in_place(void **state)
+{
+    (void)state;
+    assert_true(in_place(build_adamw, 0, 0));        /* p -> p */
+    assert_true(in_place(build_adamw, 2, 1));        /* m -> m */
+    assert_false(in_place(build_adamw, 0, 2));       /* f32 into bf16 */
+    assert_true(in_place(build_rmsnorm, 0, 0));      /* x -> y, x read last */
+    assert_true(in_place(build_rmsnorm_grad, 2, 0)); /* dy -> dx */
+    assert_false(in_place(build_rope, 0, 0));        /* reads the other half */
+    assert_false(in_place(build_mixed_shapes, 1, 1)); /* w -> 2w, read by all */
+    assert_false(in_place(build_sums, 1, 3));        /* other dimensions */
+}
+
+/* AdamW where the new parameter and moment lie where the old ones were. */
+static void test_in_place_runs(void **state)
+{
+    const Program p = {"adamw", build_adamw, 5e-3};
+    Buf text = {0};
+    Bench w;
+    void *so, *own[2];
+
+    (void)state;
+    bench_make(&w, &p, &text);
+    operands_make(&w);
+    so = load_text("adamw_in_place", text.s);
+    own[0] = w.ptr[4];
+    own[1] = w.ptr[5];
+    w.ptr[4] = w.ptr[0];
+    w.ptr[5] = w.ptr[2];
+    launch(&w, so, "adamw", 2);
+    check_results(&w, p.name, p.limit, text.s);
+    w.ptr[4] = own[0];
+    w.ptr[5] = own[1];
+    dlclose(so);
+    buf_free(&text);
+    bench_close(&w);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_programs_compile_for_cuda),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_in_place_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
