@@ -377,6 +377,19 @@ static void lr_values_check(Check *c)
     }
 }
 
+/* A constant rate never decays. */
+static void lr_constant_check(Check *c)
+{
+    Spec *s = c->spec;
+
+    if (s->training.lr_schedule.style != LR_CONSTANT ||
+        s->training.lr_schedule.decay_steps == s->training.steps)
+        return;
+    diag_warn(c->diag, spec_loc(s, "training.lr_schedule.decay_steps"),
+              "MC0014", "decay_steps has no effect with style = constant");
+    s->training.lr_schedule.decay_steps = s->training.steps;
+}
+
 static void lr_steps_check(Check *c)
 {
     const Spec *s = c->spec;
@@ -475,6 +488,7 @@ void check_rules(Check *c)
     schedule_check(c);
     batch_check(c);
     lr_values_check(c);
+    lr_constant_check(c);
     lr_steps_check(c);
     wsd_check(c);
     data_check(c);

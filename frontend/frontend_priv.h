@@ -144,6 +144,9 @@ void check_rules(Check *c);
 /* Reports values whose feature is missing. */
 void check_built(Check *c);
 
+/* For a value that another key brought about. */
+void spec_set_loc(Spec *s, const char *path, Loc loc);
+
 /* Fills s->stages (and vpp from a layout), or reports why there is no such
  * split. */
 bool stages_build(Check *c);

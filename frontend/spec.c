@@ -15,6 +15,11 @@ Loc spec_loc(const Spec *s, const char *path)
     return s->locs[key - schema_keys];
 }
 
+void spec_set_loc(Spec *s, const char *path, Loc loc)
+{
+    s->locs[schema_key(path) - schema_keys] = loc;
+}
+
 LrSchedule spec_lr(const Spec *s)
 {
     return (LrSchedule){

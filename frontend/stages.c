@@ -382,6 +382,9 @@ bool stages_build(Check *c)
         layer += s.counts[i];
         ok = stage_check(c, &stages[i]);
     }
+    if (c->spec->parallel.vpp != s.vpp)
+        spec_set_loc(c->spec, "parallel.vpp",
+                     spec_loc(c->spec, "parallel.pp_layout"));
     c->spec->parallel.vpp = s.vpp;
     c->spec->stages = (StageTable){stages, (uint32_t)n};
     return ok;

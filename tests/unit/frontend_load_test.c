@@ -453,6 +453,10 @@ static void warnings(void **state)
                    (const char *const[]){"training.steps=220",
                                          "training.lr_schedule.decay_steps=198",
                                          NULL});
+    expect_warning("decay_steps has no effect with style = constant",
+                   (const char *const[]){"training.lr_schedule.style=constant",
+                                         "training.lr_schedule.decay_steps=9",
+                                         NULL});
     expect_warning("beta2 = 0.5 has no effect with type = sgd",
                    (const char *const[]){"training.optimizer.type=sgd",
                                          "training.optimizer.beta2=0.5", NULL});
