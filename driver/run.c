@@ -1,8 +1,8 @@
 /* run.c - `megac run DIR`: all ranks on this machine, under mpirun.
  *
  * DIR/launch starts the right executable for its rank, wherever it runs; this
- * command only adds what is convenient on one machine: how many ranks, a
- * progress line, and one clear reason if it fails.
+ * command only adds what is convenient on one machine: how many ranks, where
+ * the metrics go, and one clear reason if it fails.
  */
 #include "driver/input.h"
 #include "driver/run.h"
@@ -14,18 +14,21 @@
 
 static struct {
     int64_t steps, save_step;
-    const char *to, *load;
+    const char *to, *load, *metrics;
+    CliList rest;
 } args = {.steps = -1, .save_step = -1};
 
 static const CliOption options[] = {
     {"--steps", 0, "N", CLI_INT, &args.steps,
-     "stop after N steps (default: training.steps)"},
+     "run N steps (default: training.steps)"},
     {"--save-step", 0, "N", CLI_INT, &args.save_step,
      "write the weights after step N and its gradients; 0: the initial "
      "weights; needs --to"},
     {"--to", 0, "DIR", CLI_TEXT, &args.to, "where --save-step writes"},
     {"--load", 0, "FILE", CLI_TEXT, &args.load,
      "start from the weights in a .safetensors file"},
+    {"--metrics", 0, "FILE", CLI_TEXT, &args.metrics,
+     "where the metrics go (default: training.log.jsonl, in DIR)"},
     CLI_OPTIONS_END,
 };
 
@@ -46,6 +49,34 @@ static void add_int(Words *w, Arena *a, const char *option, int64_t value)
         add(w, a, option, arena_printf(a, "%" PRId64, value));
 }
 
+/* The file for metrics, or NULL if the spec wants none. */
+static const char *metrics_path(const Input *in)
+{
+    const char *name = in->spec->training.log.jsonl;
+
+    if (args.metrics || !name || name[0] == '/')
+        return args.metrics ? args.metrics : name;
+    return arena_printf(in->arena, "%s/%s", in->dir, name);
+}
+
+static void add_rank_options(Words *w, const Input *in)
+{
+    Arena *a = in->arena;
+
+    add_int(w, a, "--steps", args.steps);
+    add_int(w, a, "--save-step", args.save_step);
+    if (args.to)
+        add(w, a, "--to", args.to);
+    if (args.load)
+        add(w, a, "--load", args.load);
+    if (metrics_path(in))
+        add(w, a, "--metrics", metrics_path(in));
+    if (isatty(STDERR_FILENO))
+        add(w, a, "--progress", NULL);
+    for (uint32_t i = 0; i < args.rest.n; i++)
+        add(w, a, args.rest.v[i], NULL);
+}
+
 static Words command_line(const Input *in)
 {
     Arena *a = in->arena;
@@ -58,12 +89,7 @@ static Words command_line(const Input *in)
     add(&w, a, "sh", "-c");
     add(&w, a, run_wrapper, NULL);
     add(&w, a, arena_printf(a, "%s/launch", in->dir), NULL);
-    add_int(&w, a, "--steps", args.steps);
-    add_int(&w, a, "--save-step", args.save_step);
-    if (args.to)
-        add(&w, a, "--to", args.to);
-    if (args.load)
-        add(&w, a, "--load", args.load);
+    add_rank_options(&w, in);
     vec_push(&w, NULL);
     return w;
 }
@@ -109,22 +135,13 @@ static CliExit judge(const RunErrors *e, int code)
 
 static CliExit start(const Input *in)
 {
-    int64_t steps = args.steps >= 0 ? args.steps : in->spec->training.steps;
-    const char *metrics = in->spec->training.log.jsonl;
     Words words = command_line(in);
-    Progress progress;
     RunErrors errors;
     int code = 0;
 
-    if (!metrics)
-        metrics = "";
-    else if (metrics[0] != '/')
-        metrics = arena_printf(in->arena, "%s/%s", in->dir, metrics);
     set_environment();
-    progress_start(&progress, metrics, steps);
-    run_errors_start(&errors, &progress);
-    Status status = run_spawn(words.v, &progress, &errors, &code);
-    progress_end(&progress);
+    run_errors_start(&errors);
+    Status status = run_spawn(words.v, &errors, &code);
     run_errors_end(&errors);
     vec_free(&words);
     return status ? cli_failed(status) : judge(&errors, code);
@@ -136,11 +153,6 @@ static CliExit check(const Input *in, const char *operand)
         return cli_failed(status_make(STATUS_INPUT,
                                       "%s: not a directory made by `megac "
                                       "compile`", operand));
-    if (args.steps > in->spec->training.steps)
-        return cli_failed(status_make(
-            STATUS_INPUT,
-            "--steps %" PRId64 ": the program was compiled for %" PRId64
-            " steps", args.steps, in->spec->training.steps));
     if (access(arena_printf(in->arena, "%s/launch", in->dir), X_OK))
         return cli_failed(status_make(STATUS_INPUT,
                                       "%s/launch: missing or not executable",
@@ -168,10 +180,13 @@ const CliCommand cmd_run = {
     .name = "run",
     .operands = "DIR",
     .help = "train: all ranks of a compiled program on this machine",
-    .details = "Shows progress and writes metrics. On a cluster, start "
-               "DIR/launch once per rank with mpirun or srun instead.",
+    .details = "Shows progress and writes metrics, a JSON object per step. "
+               "What follows `--` goes to each rank; `DIR/launch --help` "
+               "lists what there is. On a cluster, start DIR/launch once per "
+               "rank with mpirun or srun instead.",
     .options = options,
     .operands_min = 1,
     .operands_max = 1,
+    .rest = &args.rest,
     .run = run,
 };

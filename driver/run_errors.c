@@ -8,9 +8,11 @@
  */
 #include "driver/run.h"
 
-void run_errors_start(RunErrors *e, const Progress *progress)
+#include <stdlib.h>
+
+void run_errors_start(RunErrors *e)
 {
-    *e = (RunErrors){.rank = -1, .exit_code = -1, .progress = progress};
+    *e = (RunErrors){.rank = -1, .exit_code = -1};
 }
 
 /* ---- notices ------------------------------------------------------------- */
@@ -21,17 +23,33 @@ const char run_wrapper[] =
     "\"$0\" \"$@\"; code=$?; [ $code -eq 0 ] || "
     "echo \"" RANK_EXIT " $OMPI_COMM_WORLD_RANK $code\" >&2; exit $code";
 
+static void first_failure(RunErrors *e, int rank, int exit_code)
+{
+    if (e->rank < 0) {
+        e->rank = rank;
+        e->exit_code = exit_code;
+    }
+}
+
 static bool read_rank_exit(RunErrors *e, const char *line)
 {
     int rank, code;
 
     if (sscanf(line, RANK_EXIT " %d %d", &rank, &code) != 2)
         return false;
-    if (e->rank < 0) {
-        e->rank = rank;
-        e->exit_code = code;
-    }
+    first_failure(e, rank, code);
     return true;
+}
+
+/* MPI_Abort ends the shell before it can add its line. */
+static void read_abort(RunErrors *e, const char *notice)
+{
+    const char *rank = strstr(notice, "MPI_ABORT was invoked on rank ");
+    const char *code = strstr(notice, "errorcode ");
+
+    if (rank && code)
+        first_failure(e, (int)strtol(rank + 30, NULL, 10),
+                      (int)strtol(code + 10, NULL, 10));
 }
 
 /* Whether mpirun only tells that, or that it was told to end. */
@@ -56,7 +74,8 @@ static bool is_frame(const char *line)
 
 static void end_block(RunErrors *e)
 {
-    if (e->block.len && !is_known(buf_str(&e->block)))
+    read_abort(e, buf_str(&e->block));
+    if (!is_known(buf_str(&e->block)))
         fputs(buf_str(&e->block), stderr);
     buf_free(&e->block);
     e->in_block = false;
@@ -71,7 +90,6 @@ static void take_line(RunErrors *e, const char *line)
     } else if (e->in_block) {
         buf_puts(&e->block, line);
     } else if (!read_rank_exit(e, line)) {
-        progress_clear(e->progress);
         fputs(line, stderr);
     }
 }
@@ -84,6 +102,10 @@ void run_errors_take(RunErrors *e, const char *bytes, size_t n)
             take_line(e, buf_str(&e->line));
             e->line.len = 0;
         }
+    }
+    if (e->line.len && e->line.s[0] == '\r') { /* progress, rewritten */
+        fputs(buf_str(&e->line), stderr);
+        e->line.len = 0;
     }
 }
 

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -41,26 +40,18 @@ _Noreturn static void become(char *const *argv, int error_pipe)
     _exit(127);
 }
 
-/* Reads until the pipe is closed by everybody who writes to it. */
-static void follow(pid_t child, int fd, Progress *progress, RunErrors *errors)
+/* Reads until nobody can write to the pipe any more. */
+static void follow(pid_t child, int fd, RunErrors *errors)
 {
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
     char bytes[4096];
-    ssize_t n = 1;
+    ssize_t n;
 
-    while (n > 0 || errno == EINTR) {
+    while ((n = read(fd, bytes, sizeof bytes)) > 0 ||
+           (n < 0 && errno == EINTR)) {
         if (stop_signal == SIGTERM)
             kill(child, SIGTERM);
-        progress_poll(progress);
-        if (poll(&wait, 1, 200) <= 0) {
-            n = 1;
-            continue;
-        }
-        n = read(fd, bytes, sizeof bytes);
         if (n > 0)
             run_errors_take(errors, bytes, (size_t)n);
-        else
-            errno = n == 0 ? 0 : errno;
     }
 }
 
@@ -74,8 +65,7 @@ static int wait_for(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-Status run_spawn(char *const *argv, Progress *progress, RunErrors *errors,
-                 int *out_code)
+Status run_spawn(char *const *argv, RunErrors *errors, int *out_code)
 {
     int ends[2];
 
@@ -91,7 +81,7 @@ Status run_spawn(char *const *argv, Progress *progress, RunErrors *errors,
         return status_system(errno, "fork");
     }
     catch_signals(true);
-    follow(child, ends[0], progress, errors);
+    follow(child, ends[0], errors);
     close(ends[0]);
     *out_code = wait_for(child);
     catch_signals(false);

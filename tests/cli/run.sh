@@ -9,13 +9,14 @@ launch() {
 
 launch <<'END'
 [ $r = 0 ] || exit 0
-echo "$OMPI_COMM_WORLD_SIZE ranks: $*"
-printf '%s\n%s\n' '{"step":1,"loss":5.5,"tokens_per_s":900,"step_time_s":2}' \
-    '{"step":2,"loss":5.25,"tokens_per_s":12345.6,"step_time_s":2}' \
-    >>out/metrics.jsonl
+echo "$OMPI_COMM_WORLD_SIZE ranks: $*" >args
+printf '\rstep 1\rstep 2\n' >&2
 END
 megac run out
-megac run out --steps 12 --save-step 0 --to weights --load w.safetensors
+cat args
+megac run out --steps 12 --save-step 0 --to weights --load w.safetensors \
+    --metrics m.jsonl -- --threads 2
+cat args
 
 launch <<'END'
 [ $r = 1 ] || exec sleep 60
@@ -35,7 +36,6 @@ kill -9 $$
 END
 megac run out
 
-megac run out --steps 9999
 megac run out --save-step 3
 megac run out/spec.yaml
 rm out/launch
