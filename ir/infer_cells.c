@@ -127,6 +127,10 @@ const char *infer_read(Module *m, Op op, const ValueId *args, uint32_t nargs,
     (void)op, (void)args, (void)nargs;
     if (!t.i || t.i >= m->tensors.n || field < 0 || field >= FIELD_COUNT)
         return "needs the attributes `tensor` and `field`";
+    if (!(tensor_of(m, t)->fields >> field & 1))
+        return wrong(m, "@%s has no field %s",
+                     sym_text(m->names, tensor_of(m, t)->name),
+                     field_names[field]);
     type = *type_of(m, tensor_of(m, t)->type);
     type.dtype = tensor_of(m, t)->field_dtype[field];
     *out = type_intern(m, &type);

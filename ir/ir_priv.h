@@ -100,10 +100,16 @@ void string_print(const char *s, Buf *out); /* quoted */
 void decls_print(const Module *m, Buf *out);  /* before the functions */
 void stages_print(const Module *m, Buf *out); /* behind them */
 
+/* ---- layout.c ---------------------------------------------------------------- */
+bool split_equal(const Split *a, const Split *b); /* NULL: whole */
+
 /* ---- verify_layout.c ------------------------------------------------------------ */
 /* What is illegal in a layout of values of type t, or NULL. */
 const char *layout_problem(const Module *m, const Type *t, const Layout *l);
 /* What does not fit in the layouts of a node's operands and results, or NULL. */
 const char *node_layout_problem(const Module *m, const Node *n);
+
+/* ---- verify_comm.c ---------------------------------------------------------------- */
+const char *comm_layout_problem(const Module *m, const Node *n);
 
 #endif

@@ -119,6 +119,13 @@ int64_t split_parts(const Mesh *mesh, const Split *s)
     return parts;
 }
 
+bool split_equal(const Split *a, const Split *b)
+{
+    if (!a || !b)
+        return a == b;
+    return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
+}
+
 /* ---- what one rank holds ----------------------------------------------- */
 
 int64_t layout_local(const Module *m, const Type *t, const Layout *l, char dim)

@@ -133,7 +133,7 @@ static void parse_node(Parser *p, FuncId f)
     parse_result_names(p);
     op = parse_op(p);
     if (lex_take(p, '!'))
-        stream = parse_choice(p, stream_names, STREAM_COUNT, "stream");
+        stream = parse_choice(p, stream_names, STREAM_COUNT, "a stream");
     parse_uses(p);
     attrs = parse_attrs(p);
     parse_result_types(p);

@@ -32,7 +32,7 @@ static void parse_header(Parser *p)
     lex_expect(p, '[');
     while (p->kind == TOK_WORD) {
         p->m->props |=
-            1u << parse_choice(p, prop_names, PROP_NAMES, "property");
+            1u << parse_choice(p, prop_names, PROP_NAMES, "a property");
         if (!lex_take(p, ','))
             break;
     }
@@ -126,7 +126,7 @@ static void parse_hint(Parser *p)
 static void parse_init(Parser *p, Tensor *t)
 {
     t->init = (InitKind)parse_choice(p, init_names, MC_LEN(init_names),
-                                     "initialisation");
+                                     "an initialisation");
     if (p->kind == TOK_WORD &&
         (isdigit((unsigned char)*p->text.s) || *p->text.s == '-'))
         t->init_std = lex_float(p);
@@ -154,7 +154,7 @@ static void parse_export(Parser *p, Tensor *t)
 static void parse_field(Parser *p, Tensor *t)
 {
     int f = parse_choice(p, field_names, FIELD_COUNT,
-                         "field or property of a tensor");
+                         "a field or property of a tensor");
 
     t->fields |= 1u << f;
     t->field_dtype[f] = parse_dtype(p);

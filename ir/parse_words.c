@@ -11,7 +11,7 @@ int parse_choice(Parser *p, const char *const *table, int n, const char *what)
     int i = p->kind == TOK_WORD ? word_find(table, n, buf_str(&p->text)) : -1;
 
     if (i < 0) {
-        lex_fail(p, "MC0602", "expected the name of a %s", what);
+        lex_fail(p, "MC0602", "expected the name of %s", what);
         return 0;
     }
     lex_next(p);
@@ -287,10 +287,10 @@ static Attr parse_attr_value(Parser *p, AttrKey key)
         return attr_of_int(key, (int64_t)parse_dtype(p));
     case AV_FIELD:
         return attr_of_int(key,
-                           parse_choice(p, field_names, FIELD_COUNT, "field"));
+                           parse_choice(p, field_names, FIELD_COUNT, "a field"));
     case AV_STREAM:
         return attr_of_int(
-            key, parse_choice(p, stream_names, STREAM_COUNT, "stream"));
+            key, parse_choice(p, stream_names, STREAM_COUNT, "a stream"));
     case AV_MODES:
         return parse_modes(p, key);
     default:

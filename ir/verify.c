@@ -271,11 +271,11 @@ static void check_mesh(const Module *m)
 {
     for (uint32_t i = 0; i < m->mesh.atoms.n; i++) {
         const Atom *a = &m->mesh.atoms.v[i];
-        uint64_t span = (uint64_t)a->size * a->stride;
+        uint64_t last = (uint64_t)(a->size - 1) * a->stride;
 
-        if (!span || m->mesh.world % span)
+        if (!a->size || !a->stride || last >= m->mesh.world)
             diag_error(m->diag, (Loc){0}, "MC0616",
-                       "axis %s: size %u and stride %u do not divide the "
+                       "axis %s: size %u and stride %u reach beyond the "
                        "world of %u ranks",
                        sym_text(m->names, a->axis), a->size, a->stride,
                        m->mesh.world);

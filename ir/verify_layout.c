@@ -89,13 +89,6 @@ static const Layout *value_layout(const Module *m, ValueId v)
     return layout_of(m, m->values.v[v.i].layout);
 }
 
-static bool same_split(const Split *a, const Split *b)
-{
-    if (!a || !b)
-        return a == b;
-    return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
-}
-
 static const char *agree(const Module *m, Agreed *all, const Type *t,
                          const Layout *l)
 {
@@ -103,7 +96,7 @@ static const char *agree(const Module *m, Agreed *all, const Type *t,
         int letter = t->dim[i] - 'a';
         const Split *s = layout_split(l, t->dim[i]);
 
-        if (all->seen[letter] && !same_split(all->split[letter], s))
+        if (all->seen[letter] && !split_equal(all->split[letter], s))
             return wrong(m, "its values split %c differently", t->dim[i]);
         all->seen[letter] = true;
         all->split[letter] = s;
@@ -324,6 +317,14 @@ const char *node_layout_problem(const Module *m, const Node *n)
     case OP_DOTS_SUM:
     case OP_DOTS_ACCUM:
         return check_products(m, n);
+    case OP_ALL_REDUCE:
+    case OP_ALL_REDUCE_MAX:
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+    case OP_ALL_TO_ALL:
+    case OP_SLICE:
+    case OP_ONLY:
+        return comm_layout_problem(m, n);
     case OP_CONVERT:
         return "is left over: `reshard` turns it into collectives";
     default:
