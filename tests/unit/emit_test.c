@@ -1,0 +1,111 @@
+/* emit_test.c - plans that run, against the evaluator.
+ *
+ * The modules are written as text, as `fuse` and `streams` would leave them;
+ * what they should compute is what the evaluator says.
+ */
+#include "emit_bench.h"
+
+/* Two layers x + relu(x w1') w2', forward and backward, and an SGD step on all
+ * layers at once. */
+static const char mlp[] =
+    "module {layers=2, microbatches=1, props=[inferred, layout, pipelined]}\n"
+    "mesh world=1 {}\n"
+    "tensor @x : f32[s=6, h=10] {\n    param f32 {}\n    grad f32 {}\n}\n"
+    "tensor @w1 : f32[f=14, h=10] {\n    parameter\n    layers\n"
+    "    param f32 {}\n    grad f32 {}\n}\n"
+    "tensor @w2 : f32[h=10, f=14] {\n    parameter\n    layers\n"
+    "    param f32 {}\n    grad f32 {}\n    m f32 {}\n}\n"
+    "row @relu(%u : f32[s=6, f=14] {}) {\n"
+    "    %a = relu %u : f32[s=6, f=14] {}\n    return %a\n}\n"
+    "row @add(%x : f32[s=6, h=10] {}, %y : f32[s=6, h=10] {}) {\n"
+    "    %z = add %x, %y : f32[s=6, h=10] {}\n    return %z\n}\n"
+    "row @relu_grad(%a : f32[s=6, f=14] {}, %d : f32[s=6, f=14] {}) {\n"
+    "    %p = step %a : f32[s=6, f=14] {}\n"
+    "    %u = mul %p, %d : f32[s=6, f=14] {}\n    return %u\n}\n"
+    "row @sgd(%p : f32[l=2, h=10, f=14] {}, %g : f32[l=2, h=10, f=14] {},"
+    " %m : f32[l=2, h=10, f=14] {}) {\n"
+    "    %b = add %m, %g : f32[l=2, h=10, f=14] {}\n"
+    "    %q = sub %p, %b : f32[l=2, h=10, f=14] {}\n    return %q, %b\n}\n"
+    "func @layer(%x : f32[s=6, h=10] {}) {\n"
+    "    %w1 = read {tensor=@w1, field=param} : f32[f=14, h=10] {}\n"
+    "    %w2 = read {tensor=@w2, field=param} : f32[h=10, f=14] {}\n"
+    "    %u = dot %x, %w1 {dims=sf, dtype=f32} : f32[s=6, f=14] {}\n"
+    "    %a = row %u {callee=@relu} : f32[s=6, f=14] {}\n"
+    "    %v = dot %a, %w2 {dims=sh, dtype=f32} : f32[s=6, h=10] {}\n"
+    "    %y = row %x, %v {callee=@add} : f32[s=6, h=10] {}\n"
+    "    return %y, %x, %a\n}\n"
+    "func @layer.bwd(%dy : f32[s=6, h=10] {}, %x : f32[s=6, h=10] {},"
+    " %a : f32[s=6, f=14] {}) {\n"
+    "    %w1 = read {tensor=@w1, field=param} : f32[f=14, h=10] {}\n"
+    "    %w2 = read {tensor=@w2, field=param} : f32[h=10, f=14] {}\n"
+    "    dots_accum %dy, %a {tensors=[@w2]}\n"
+    "    %da = dot %dy, %w2 {dims=sf, dtype=f32} : f32[s=6, f=14] {}\n"
+    "    %du = row %a, %da {callee=@relu_grad} : f32[s=6, f=14] {}\n"
+    "    dots_accum %du, %x {tensors=[@w1]}\n"
+    "    %dv = dot %du, %w1 {dims=sh, dtype=f32} : f32[s=6, h=10] {}\n"
+    "    %dx = row %dy, %dv {callee=@add} : f32[s=6, h=10] {}\n"
+    "    return %dx\n}\n"
+    "func @step() {\n"
+    "    clear {tensor=@w1, field=grad}\n    clear {tensor=@w2, field=grad}\n"
+    "    %x = read {tensor=@x, field=param} : f32[s=6, h=10] {}\n"
+    "    %y, %xs, %as = call %x {callee=@layer, over=l, count=2, args=\">\","
+    " results=\">ll\"} : f32[s=6, h=10] {}, f32[l=2, s=6, h=10] {},"
+    " f32[l=2, s=6, f=14] {}\n"
+    "    %d = call %y, %xs, %as {callee=@layer.bwd, over=l, count=2,"
+    " reverse=1, args=\">ll\", results=\">\"} : f32[s=6, h=10] {}\n"
+    "    write %d {tensor=@x, field=grad}\n"
+    "    %p = read {tensor=@w2, field=param, count=2} :"
+    " f32[l=2, h=10, f=14] {}\n"
+    "    %g = read {tensor=@w2, field=grad, count=2} :"
+    " f32[l=2, h=10, f=14] {}\n"
+    "    %m = read {tensor=@w2, field=m, count=2} : f32[l=2, h=10, f=14] {}\n"
+    "    %q, %n = row %p, %g, %m {callee=@sgd} : f32[l=2, h=10, f=14] {},"
+    " f32[l=2, h=10, f=14] {}\n"
+    "    write %q {tensor=@w2, field=param, count=2}\n"
+    "    write %n {tensor=@w2, field=m, count=2}\n"
+    "    return\n}\n"
+    "stage {pp=0, chunk=0, first=0, layers=2}\n"
+    "entry @step\n";
+
+static void a_step_of_layers_runs(void **state)
+{
+    EmitBench b;
+
+    (void)state;
+    emit_open(&b, mlp);
+    /* x: param, grad; w1: param, grad per layer; w2: param, grad, m */
+    assert_int_equal(emit_check(&b, 1e-5), 2 + 2 * 2 + 3 * 2);
+    emit_close(&b);
+}
+
+/* The update works on the tensors themselves: no copies of them exist. */
+static void an_update_needs_no_memory(void **state)
+{
+    EmitBench b;
+    MemPlace p;
+    const Func *step;
+
+    (void)state;
+    emit_open(&b, mlp);
+    step = &b.m->funcs.v[b.m->entry.v[0].i];
+    for (uint32_t i = 0; i < step->body.n; i++) {
+        const Node *n = &b.m->nodes.v[step->body.v[i].i];
+        if (n->op != OP_ROW && n->op != OP_READ)
+            continue;
+        for (uint32_t r = 0; r < n->nres; r++) {
+            p = b.mem->place[node_res(n, r).i];
+            assert_int_equal(p.base, MEM_STATE);
+        }
+    }
+    emit_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_of_layers_runs),
+        cmocka_unit_test(an_update_needs_no_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
