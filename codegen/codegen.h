@@ -23,12 +23,12 @@ typedef void KernelFn(void *const *ptr, const int64_t *imm, int tid,
 typedef enum { DIALECT_CPU, DIALECT_CUDA } Dialect;
 enum { CUDA_BLOCK = 256, CUDA_ARGS_PTR = 24, CUDA_ARGS_IMM = 8 };
 
-/* ---- prelude.c: the helpers that printed kernels may use --------------- */
+/* ---- prelude.c: the helpers that printed kernels may use ---------------- */
 
 /* codegen_*_build put it before each unit. */
 const char *codegen_prelude(Dialect dialect);
 
-/* ---- cache.c: compiled code by content --------------------------------- */
+/* ---- cache.c: compiled code by content ---------------------------------- */
 
 /* $MEGAC_CACHE, else $XDG_CACHE_HOME/megac, else ~/.cache/megac; NULL if there
  * is no such place.  Created at the first use. */
@@ -74,7 +74,7 @@ typedef struct {
     AttnStrides q, k, v, o, lse;     /* `r` of k and v is unused */
     AttnStrides d_o, dq, dk, dv;     /* backward only */
     bool causal;                     /* key position <= query position */
-    int64_t window; /* 0, or how many positions a query sees, its own included */
+    int64_t window; /* 0, or how many positions a query sees, itself too */
     double scale;
 } AttentionSpec;
 

@@ -22,7 +22,7 @@ const char *codegen_text(TextId id);
  * "NAME_load"), and "@" before anything but a letter or digit by `name`. */
 void codegen_expand(const char *text, const char *name, Buf *out);
 
-/* ---- cache.c ------------------------------------------------------------- */
+/* ---- cache.c ------------------------------------------------------------ */
 
 /* 128 bits of everything that decides the bytes of an entry. */
 typedef struct {
@@ -35,7 +35,7 @@ bool cache_get(CacheKey key, Buf *out);
 /* Failure to store is no failure: the next compile pays again. */
 void cache_put(CacheKey key, const Buf *bytes);
 
-/* ---- parallel.c ----------------------------------------------------------- */
+/* ---- parallel.c --------------------------------------------------------- */
 
 /* Calls job(state, i) for i in [0, n), `threads` at a time, in any order. */
 void codegen_parallel(uint32_t n, uint32_t threads,

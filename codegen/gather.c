@@ -71,7 +71,7 @@ static const char *start_text(Gather *g, ValueId v, char dim)
     return imm < 0 ? "0" : texts[imm];
 }
 
-/* ---- embed ------------------------------------------------------------------ */
+/* ---- embed -------------------------------------------------------------- */
 
 static void print_embed(Gather *g, const char *name)
 {
@@ -151,7 +151,7 @@ static void print_embed_grad(Gather *g, const char *name, bool accumulate)
     buf_free(&second);
 }
 
-/* ---- rows of a table of positions ---------------------------------------------- */
+/* ---- rows of a table of positions --------------------------------------- */
 
 static void print_rows(Gather *g, const char *name)
 {
@@ -191,7 +191,7 @@ static void print_rows_grad(Gather *g, const char *name, bool accumulate)
                type_name(t), h, h, h, accumulate ? "+=" : "=", type_suffix(t));
 }
 
-/* ---- rotary angles ---------------------------------------------------------------- */
+/* ---- rotary angles ------------------------------------------------------ */
 
 /* Angle per position of a pair of channels (Su et al. 2021, section 3.4.2),
  * with linear interpolation (Chen et al. 2023) or Llama 3.1's blend: whole
@@ -254,7 +254,7 @@ static void print_rope_table(Gather *g, const char *name)
                strcmp(what, "cos") == 0 ? "1.0f" : "0.0f");
 }
 
-/* ---- public --------------------------------------------------------------------------- */
+/* ---- public ------------------------------------------------------------- */
 
 static void print_comment(const Gather *g, NodeId n)
 {

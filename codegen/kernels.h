@@ -36,7 +36,7 @@ typedef struct {
 /* Dense and row-major over the local sizes of a value. */
 Strides strides_dense(const Module *m, ValueId v);
 
-/* ---- row.c: what a row program can be ------------------------------------ */
+/* ---- row.c: what a row program can be ----------------------------------- */
 
 /* NULL if the FUNC_ROW function f can be one kernel, else why not: only
  * pointwise work on equal dimensions may follow a reduction over rows, and
@@ -48,15 +48,16 @@ bool row_in_place(const Module *m, FuncId f, uint32_t arg, uint32_t res);
 
 int64_t row_workspace(const Module *m, FuncId f);
 
-/* ---- row_print.c ----------------------------------------------------------- */
+/* ---- row_print.c -------------------------------------------------------- */
 
-/* Prints row program f as the kernel `name`, for every dialect.  Pointers: the parameters, the
- * results, the destinations of the `accum` nodes in the order of the body,
- * the workspace.  `strides` is indexed like the pointers; NULL: all dense. */
+/* Prints row program f as the kernel `name`, for every dialect.  Pointers:
+ * the parameters, the results, the destinations of the `accum` nodes in the
+ * order of the body, the workspace.  `strides` is indexed like the pointers;
+ * NULL: all dense. */
 void row_print(const Module *m, FuncId f, const char *name,
                const Strides *strides, Buf *out, KernelInfo *out_info);
 
-/* ---- gather.c: embed, embed_grad, rows, rows_grad, rope_table ---------------- */
+/* ---- gather.c: embed, embed_grad, rows, rows_grad, rope_table ----------- */
 
 /* Prints the kernel of one such node; pointers are its operands, then its
  * result, all dense.  With `accumulate` (embed_grad, rows_grad) the result is

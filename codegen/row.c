@@ -53,7 +53,7 @@ int row_fastest(const RowProgram *p)
     return -1;
 }
 
-/* ---- dimensions and values ------------------------------------------------- */
+/* ---- dimensions and values ---------------------------------------------- */
 
 static int dim_find(const RowProgram *p, char dim)
 {
@@ -140,7 +140,7 @@ static void sinks_collect(RowProgram *p, const Func *f)
     }
 }
 
-/* ---- rows ------------------------------------------------------------------- */
+/* ---- rows --------------------------------------------------------------- */
 
 static bool is_reduction(const Node *n)
 {
@@ -186,7 +186,7 @@ static void rows_choose(RowProgram *p)
     p->parts = MC_MIN(p->rows, ROW_PARTS);
 }
 
-/* ---- phases ------------------------------------------------------------------- */
+/* ---- phases ------------------------------------------------------------- */
 
 static RowReduce reduce_kind(const RowProgram *p, const RowValue *v)
 {
@@ -235,7 +235,7 @@ static void phases_assign(RowProgram *p)
     }
 }
 
-/* ---- what cannot be printed ------------------------------------------------------ */
+/* ---- what cannot be printed --------------------------------------------- */
 
 static const char *late_refusal(const RowProgram *p, const RowValue *v)
 {
@@ -319,7 +319,7 @@ void row_program_free(RowProgram *p)
     vec_free(&p->sinks);
 }
 
-/* ---- public ------------------------------------------------------------------------ */
+/* ---- public ------------------------------------------------------------- */
 
 const char *row_refusal(const Module *m, FuncId f)
 {

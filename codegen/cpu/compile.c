@@ -32,7 +32,7 @@ typedef struct {
     bool *ok;
 } Build;
 
-/* ---- keys ----------------------------------------------------------------- */
+/* ---- keys --------------------------------------------------------------- */
 
 static void machine_print(Buf *out)
 {
@@ -82,7 +82,7 @@ static CacheKey link_key(const CacheKey *units, uint32_t n)
     return key;
 }
 
-/* ---- Clang ------------------------------------------------------------------ */
+/* ---- Clang -------------------------------------------------------------- */
 
 static const char *module_path(Arena *a)
 {
@@ -173,7 +173,7 @@ static bool compile_all(Build *b, uint32_t n, uint32_t threads, Diag *d,
     return report_failures(b, n, d, where);
 }
 
-/* ---- the linker ------------------------------------------------------------- */
+/* ---- the linker --------------------------------------------------------- */
 
 /* Runs a program found on PATH; its exit status, or -1 if there is none. */
 static int run_program(char *const argv[])
@@ -241,14 +241,14 @@ static bool link_all(const Build *b, uint32_t n, Diag *d, Loc where,
         if (!ok) {
             diag_error(d, where, "MC0523", "cannot link the kernels");
             diag_help(d, "needs ld.lld-19, ld.lld or ld on PATH (Debian: "
-                         "lld-19), and space in %s", tmp && *tmp ? tmp : "/tmp");
+                         "lld-19), and space for temporary files");
         }
     }
     arena_free(a);
     return ok;
 }
 
-/* ---- both -------------------------------------------------------------------- */
+/* ---- both --------------------------------------------------------------- */
 
 static bool build_missing(Build *b, uint32_t n, uint32_t threads, Diag *d,
                           Loc where, Buf *out_so)

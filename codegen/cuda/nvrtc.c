@@ -89,7 +89,8 @@ static CacheKey unit_key(const Nvrtc *lib, const CodeUnit *unit,
 
     lib->nvrtcVersion(&major, &minor);
     buf_printf(&b, "cubin %s nvrtc %d.%d %s\n%s\n%s\n%s", MEGAC_VERSION, major,
-               minor, arch, unit->name, codegen_prelude(DIALECT_CUDA), unit->text);
+               minor, arch, unit->name, codegen_prelude(DIALECT_CUDA),
+               unit->text);
     key = cache_key(b.s, b.len);
     buf_free(&b);
     return key;
@@ -128,7 +129,8 @@ static bool cubin_read(const Nvrtc *lib, Program program, Buf *out)
 static bool compile_text(const Nvrtc *lib, const char *name, const char *text,
                          const char *arch_option, Buf *out_cubin, Buf *out_log)
 {
-    const char *options[] = {arch_option, "--std=c++17", "--extra-device-vectorization"};
+    const char *options[] = {arch_option, "--std=c++17",
+                             "--extra-device-vectorization"};
     Program program;
     bool ok;
 

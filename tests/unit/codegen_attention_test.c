@@ -28,7 +28,7 @@ typedef struct {
     size_t elems[TENSORS];
 } Problem;
 
-/* ---- elements ---------------------------------------------------------------- */
+/* ---- elements ----------------------------------------------------------- */
 
 static float bf16_value(uint16_t x)
 {
@@ -78,7 +78,7 @@ static bool of_query(int tensor)
     return tensor != K && tensor != V && tensor != DK && tensor != DV;
 }
 
-/* ---- the problem ---------------------------------------------------------------- */
+/* ---- the problem -------------------------------------------------------- */
 
 /* [s, b, g, r, d] with three idle elements after each row of channels. */
 static void tensor_make(Problem *p, int tensor, uint64_t *seed)
@@ -134,7 +134,7 @@ static void problem_free(Problem *p)
     }
 }
 
-/* ---- the definition --------------------------------------------------------------- */
+/* ---- the definition ----------------------------------------------------- */
 
 static bool visible(const Case *c, int64_t i, int64_t j)
 {
@@ -215,7 +215,7 @@ static void for_queries(Problem *p, void (*one)(Problem *, int64_t, int64_t,
     free(prob);
 }
 
-/* ---- comparing ---------------------------------------------------------------------- */
+/* ---- comparing ---------------------------------------------------------- */
 
 /* Relative L2 over the real elements; the padding must still be NaN. */
 static double distance(const Problem *p, int tensor)
@@ -283,7 +283,7 @@ static void check_case(const Case *c)
     problem_free(&p);
 }
 
-/* ---- tests ---------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------- */
 
 static const Case CASES[] = {
     {"plain", ATTN_F32, 64, 64, 1, 2, 1, 16, false, 0, 0, 0},

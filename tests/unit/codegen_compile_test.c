@@ -108,7 +108,7 @@ static void test_units_become_one_object(void **state)
     buf_free(&so);
 }
 
-/* Two objects and the link are kept; the second build returns the same bytes. */
+/* Two objects and the link are kept; the second build gives the same bytes. */
 static void test_cache_is_used(void **state)
 {
     World *w = *state;
@@ -209,7 +209,7 @@ static void test_named_cpu(void **state)
     buf_free(&so);
 }
 
-/* ---- CUDA: skipped where the toolkit is not installed ---------------------------- */
+/* ---- CUDA: skipped where the toolkit is not installed ------------------- */
 
 static void test_cuda_cubins(void **state)
 {

@@ -30,7 +30,7 @@ static int64_t size_of_dim(char dim)
     }
 }
 
-/* ---- one node ------------------------------------------------------------------ */
+/* ---- one node ----------------------------------------------------------- */
 
 static ValueId make_param(Bench *w, const char *dims, DType t, const char *name)
 {
@@ -141,18 +141,20 @@ static void check_case(const Case *c)
     bench_close(&w);
 }
 
-/* ---- tests ------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------- */
 
 static const Case CASES[] = {
     {"embed", OP_EMBED, {"sb", "vh"}, "sbh", {DT_I32, DT_BF16}, NULL, 0},
     {"embed_part", OP_EMBED, {"sb", "vh"}, "sbh", {DT_I32, DT_F32}, NULL, 'v'},
-    {"embed_grad", OP_EMBED_GRAD, {"sb", "sbh"}, "vh", {DT_I32, DT_F32}, NULL, 0},
+    {"embed_grad", OP_EMBED_GRAD, {"sb", "sbh"}, "vh", {DT_I32, DT_F32},
+     NULL, 0},
     {"embed_grad_part", OP_EMBED_GRAD, {"sb", "sbh"}, "vh", {DT_I32, DT_BF16},
      NULL, 'v'},
     {"rows", OP_ROWS, {"ph", NULL}, "sh", {DT_F32, 0}, NULL, 0},
     {"rows_part", OP_ROWS, {"ph", NULL}, "sh", {DT_BF16, 0}, NULL, 's'},
     {"rows_grad", OP_ROWS_GRAD, {"sh", NULL}, "ph", {DT_F32, 0}, NULL, 0},
-    {"rows_grad_part", OP_ROWS_GRAD, {"sh", NULL}, "ph", {DT_F32, 0}, NULL, 's'},
+    {"rows_grad_part", OP_ROWS_GRAD, {"sh", NULL}, "ph", {DT_F32, 0}, NULL,
+     's'},
     {"cosines", OP_ROPE_TABLE, {"cos", NULL}, "sd", {0, 0}, "none", 0},
     {"sines", OP_ROPE_TABLE, {"sin", NULL}, "sd", {0, 0}, "linear", 0},
     {"sines_part", OP_ROPE_TABLE, {"sin", NULL}, "sd", {0, 0}, "llama3", 's'},

@@ -12,7 +12,7 @@ typedef struct {
     double limit; /* of the relative L2 distance */
 } Program;
 
-/* ---- building ---------------------------------------------------------------------- */
+/* ---- building ----------------------------------------------------------- */
 
 /* Sizes by letter; odd, so that tails of vectors occur. */
 static int64_t size_of_dim(char dim)
@@ -85,7 +85,7 @@ static void result(Bench *b, ValueId v)
     vec_push(&func_of(b->m, b->f)->results, v);
 }
 
-/* ---- programs ----------------------------------------------------------------------- */
+/* ---- programs ----------------------------------------------------------- */
 
 static void build_pointwise(Bench *b)
 {
@@ -180,7 +180,8 @@ static void build_cross_entropy(Bench *b)
     ValueId top = row_max(b, x), e = two(b, OP_EXPSUB, x, top);
     ValueId z = sum(b, e, "sb"), lse = two(b, OP_LOGADD, z, top);
     ValueId hit = sum(b, two(b, OP_MUL, x, hot), "sb");
-    ValueId loss = two(b, OP_MUL, two(b, OP_SUB, lse, hit), one(b, OP_VALID, t));
+    ValueId loss = two(b, OP_MUL, two(b, OP_SUB, lse, hit),
+                       one(b, OP_VALID, t));
 
     result(b, sum(b, loss, ""));
     result(b, two(b, OP_SUB, two(b, OP_DIV, e, z), hot));
@@ -231,8 +232,8 @@ static void build_adamw(Bench *b)
 {
     ValueId p = param(b, "p", "fh", DT_F32), g = param(b, "g", "fh", DT_F32);
     ValueId m = param(b, "m", "fh", DT_F32), lr = param(b, "lr", "", DT_F32);
-    ValueId scale = two(b, OP_MIN, number(b, 1.0), one(b, OP_RECIP,
-                        two(b, OP_ADD, two(b, OP_MUL, lr, lr), number(b, 0.1))));
+    ValueId norm = two(b, OP_ADD, two(b, OP_MUL, lr, lr), number(b, 0.1));
+    ValueId scale = two(b, OP_MIN, number(b, 1.0), one(b, OP_RECIP, norm));
 
     g = two(b, OP_MUL, g, scale);
     m = two(b, OP_ADD, two(b, OP_MUL, m, number(b, 0.9)),
@@ -351,7 +352,7 @@ static void test_programs_compile_for_cuda(void **state)
     }
 }
 
-/* ---- what cannot be one kernel, what may share memory ------------------------------ */
+/* ---- what cannot be one kernel, what may share memory ------------------- */
 
 /* A column reduction whose result meets the rows again. */
 static void build_column_then_rows(Bench *b)

@@ -1,0 +1,46 @@
+/* row_text.h - the printer of row programs, between row_print.c, row_value.c
+ * and row_late.c. */
+#ifndef MEGAC_ROW_TEXT_H
+#define MEGAC_ROW_TEXT_H
+
+#include "codegen/row_priv.h"
+
+typedef enum { IN_HEAD = 1, IN_ROW = 2, IN_LOOP = 4, IN_SHIFT = 8 } Scope;
+
+typedef struct {
+    const RowProgram *p;
+    const Strides *strides; /* by pointer */
+    KernelInfo *info;
+    Buf head, row, loop;
+    uint8_t *printed;  /* by value: the scopes that have it */
+    int64_t shift;     /* of the fastest index, under a rotation */
+    int64_t seg_from;  /* the stretch of the fastest dimension being printed */
+    bool late;         /* inside the second kernel */
+    DimSet late_dims;  /* dimensions of the columns there */
+    uint32_t phase;
+} Printer;
+
+/* ---- row_value.c -------------------------------------------------------- */
+const char *row_element_type(DType t);
+/* Where a value belongs as things stand, its text, its indentation. */
+Scope row_scope(const Printer *w, const RowValue *v);
+const char *row_indent(const Printer *w, Scope s);
+/* Forgets what was printed into these scopes. */
+void row_scopes_close(Printer *w, unsigned which);
+void row_print_name(Buf *out, uint32_t value, Scope s);
+/* Prints value i into its scope unless it is there already. */
+void row_print_value(Printer *w, uint32_t i);
+/* "s * 512 + h": where an element of v lies; dimensions of one index vanish. */
+void row_print_index(Printer *w, Buf *out, ValueId v, const Strides *st);
+/* "if (!(s | b)) ": a value without some dimension is stored once only. */
+void row_print_guard(const Printer *w, DimSet dims, DimSet among, Buf *out);
+/* A store or accumulation of a printed value, indented for its scope. */
+void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out);
+int64_t row_rotary(const Printer *w, const RowValue *v);
+bool row_is_max(const Printer *w, const RowValue *v);
+
+/* ---- row_late.c --------------------------------------------------------- */
+/* The body of the second kernel: everything late. */
+void row_print_late(Printer *w, Buf *out);
+
+#endif
