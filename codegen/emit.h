@@ -37,10 +37,11 @@ Dialect emit_dialect(const Spec *spec);
 
 /* ---- package.c --------------------------------------------------------------- */
 
-/* Writes the folder that `megac compile` promises, beside `dir` and then
- * renamed.  `so` holds the compiled units; `launcher` is the path of the
- * program megac-rank. */
+/* Writes the folder that `megac compile` promises, beside `dir` and then in
+ * its place.  `objects` are the compiled units: for the CPU one shared object,
+ * which every rank carries; for CUDA a cubin per unit.  `program` is the path
+ * of megac-rank.  False after reporting to m->diag (MC0801). */
 bool package_write(const char *dir, const EmitInput *in, const EmitOutput *out,
-                   const Buf *so, const char *launcher);
+                   const Buf *objects, const char *program);
 
 #endif

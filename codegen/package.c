@@ -1,0 +1,287 @@
+/* package.c - the folder that `megac compile` leaves behind.
+ *
+ *     DIR/manifest.json   ranks, classes, hashes, memory, versions
+ *     DIR/rank-00000 …    one executable per rank; ranks of a class are one
+ *                         file with several names
+ *     DIR/launch          starts this process's rank
+ *     DIR/kernels/        the generated source of each class
+ *     DIR/spec.yaml       the normal form of the input
+ *
+ * Everything is written to DIR.tmp, which then takes DIR's place, so a failure
+ * leaves DIR as it was.
+ */
+#include "codegen/emit_priv.h"
+
+#include "runtime/payload.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct {
+    const EmitInput *in;
+    const EmitOutput *out;
+    const Buf *objects;
+    const char *program, *dir; /* the folder being filled */
+    Arena *arena;
+    Dialect dialect;
+    bool failed;
+} Package;
+
+static bool fail(Package *p, const char *what, const char *path, int error)
+{
+    if (!p->failed)
+        diag_error(p->in->m->diag, (Loc){0}, "MC0801", "cannot %s %s: %s",
+                   what, path, strerror(error));
+    p->failed = true;
+    return false;
+}
+
+static const char *path_in(Package *p, const char *name)
+{
+    return arena_printf(p->arena, "%s/%s", p->dir, name);
+}
+
+static bool write_file(Package *p, const char *name, const Buf *text)
+{
+    const char *path = path_in(p, name);
+
+    return buf_write_file(text, path) || fail(p, "write", path, errno);
+}
+
+static bool make_dir(Package *p, const char *path)
+{
+    return mkdir(path, 0777) == 0 || errno == EEXIST ||
+           fail(p, "make", path, errno);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type,
+                      struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- executables ---------------------------------------------------------------- */
+
+static uint32_t world(const Package *p)
+{
+    return MC_MAX(p->in->m->mesh.world, 1u);
+}
+
+static uint32_t rank_class(const Package *p, uint32_t rank)
+{
+    AxisSet pp = mesh_axis(p->in->m, "pp");
+
+    return pp ? axes_index(&p->in->m->mesh, pp, rank) : 0;
+}
+
+static bool write_class(Package *p, const char *path, uint32_t class)
+{
+    const Buf *plan = &p->out->plans[class];
+    const Buf *so = p->dialect == DIALECT_CPU ? &p->objects[0] : NULL;
+    Status s = payload_write(path, p->program, plan->s, plan->len,
+                             so ? so->s : NULL, so ? so->len : 0);
+
+    if (!s)
+        return true;
+    if (!p->failed)
+        diag_error(p->in->m->diag, (Loc){0}, "MC0801", "%s", status_text(s));
+    p->failed = true;
+    status_drop(s);
+    return false;
+}
+
+/* A rank's file is its class's, which the class's first rank names. */
+static bool write_ranks(Package *p)
+{
+    const char **first = arena_array(p->arena, const char *, p->out->n);
+
+    for (uint32_t rank = 0; rank < world(p); rank++) {
+        uint32_t class = rank_class(p, rank);
+        const char *path =
+            path_in(p, arena_printf(p->arena, "rank-%05u", rank));
+        if (first[class] && link(first[class], path) != 0)
+            return fail(p, "link", path, errno);
+        if (!first[class] && !write_class(p, path, class))
+            return false;
+        first[class] = first[class] ? first[class] : path;
+    }
+    return true;
+}
+
+static const char launch_text[] =
+    "#!/bin/sh\n"
+    "# Starts the rank that this process is, by the numbering of whatever\n"
+    "# started it: torchrun, mpirun, PMIx or srun.\n"
+    "dir=$(dirname \"$0\")\n"
+    "rank=${RANK:-${OMPI_COMM_WORLD_RANK:-"
+    "${PMIX_RANK:-${SLURM_PROCID:-0}}}}\n"
+    "exec \"$dir/$(printf 'rank-%05d' \"$rank\")\" \"$@\"\n";
+
+static bool write_launch(Package *p)
+{
+    Buf text = {0};
+    bool ok;
+
+    buf_puts(&text, launch_text);
+    ok = write_file(p, "launch", &text) &&
+         (chmod(path_in(p, "launch"), 0755) == 0 ||
+          fail(p, "write", path_in(p, "launch"), errno));
+    buf_free(&text);
+    return ok;
+}
+
+/* ---- sources ----------------------------------------------------------------------- */
+
+/* The kernels of all classes, in one unit of which each class has its name. */
+static bool write_sources(Package *p)
+{
+    const char *suffix = p->dialect == DIALECT_CPU ? "c" : "cu";
+    Buf text = {0};
+    bool ok;
+
+    buf_puts(&text, codegen_prelude(p->dialect));
+    for (uint32_t i = 0; i < p->out->nunits; i++)
+        buf_printf(&text, "\n%s", p->out->units[i].text);
+    ok = make_dir(p, path_in(p, "kernels"));
+    for (uint32_t c = 0; ok && c < p->out->n; c++)
+        ok = write_file(p, arena_printf(p->arena, "kernels/pp%u.%s", c, suffix),
+                        &text);
+    for (uint32_t i = 0; p->dialect == DIALECT_CUDA && ok &&
+                         i < p->out->nunits; i++)
+        ok = write_file(p, arena_printf(p->arena, "kernels/%s.cubin",
+                                        p->out->units[i].name),
+                        &p->objects[i]);
+    buf_free(&text);
+    return ok;
+}
+
+static bool write_spec(Package *p)
+{
+    Buf text = {0};
+    bool ok;
+
+    spec_print(p->in->spec, &text);
+    ok = write_file(p, "spec.yaml", &text);
+    buf_free(&text);
+    return ok;
+}
+
+/* ---- the manifest --------------------------------------------------------------------- */
+
+static json_t *memory_json(const MemReport *r)
+{
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "params",
+                     (json_int_t)r->params, "grads", (json_int_t)r->grads,
+                     "optimizer", (json_int_t)r->optimizer, "activations",
+                     (json_int_t)r->activations, "workspace",
+                     (json_int_t)r->workspace, "comm", (json_int_t)r->comm,
+                     "total", (json_int_t)r->total);
+}
+
+static json_t *class_json(Package *p, uint32_t class)
+{
+    const Buf *plan = &p->out->plans[class];
+    const MemReport *r = &p->in->mem->report[class];
+    const char *hash = arena_printf(
+        p->arena, "%016llx",
+        (unsigned long long)XXH3_64bits(plan->s, plan->len));
+    json_t *ranks = json_array();
+
+    for (uint32_t rank = 0; rank < world(p); rank++)
+        if (rank_class(p, rank) == class)
+            json_array_append_new(ranks, json_integer(rank));
+    return json_pack("{s:s,s:o,s:s,s:I,s:o,s:I,s:I}", "name",
+                     arena_printf(p->arena, "pp%u", class), "ranks", ranks,
+                     "plan_hash", hash, "plan_bytes", (json_int_t)plan->len,
+                     "memory", memory_json(r), "lower_bound",
+                     (json_int_t)r->lower_bound, "in_flight",
+                     (json_int_t)r->in_flight);
+}
+
+static bool write_manifest(Package *p)
+{
+    json_t *classes = json_array(), *root;
+    Buf text = {0};
+    char *dump;
+    bool ok;
+
+    for (uint32_t c = 0; c < p->out->n; c++)
+        json_array_append_new(classes, class_json(p, c));
+    root = json_pack("{s:s,s:s,s:i,s:s,s:I,s:o}", "megac", MEGAC_VERSION,
+                     "model", p->in->spec->model.name, "plan_version",
+                     PLAN_VERSION, "backend",
+                     p->dialect == DIALECT_CPU ? "cpu" : "cuda", "world",
+                     (json_int_t)world(p), "classes", classes);
+    dump = json_dumps(root, JSON_INDENT(2));
+    if (!dump)
+        mc_oom(0);
+    buf_printf(&text, "%s\n", dump);
+    ok = write_file(p, "manifest.json", &text);
+    free(dump);
+    json_decref(root);
+    buf_free(&text);
+    return ok;
+}
+
+/* ---- the whole --------------------------------------------------------------------------- */
+
+/* Only an empty folder or an earlier output may be replaced. */
+static bool may_replace(Package *p, const char *dir)
+{
+    const char *manifest = arena_printf(p->arena, "%s/manifest.json", dir);
+
+    if (access(manifest, F_OK) == 0 || rmdir(dir) == 0 || errno == ENOENT)
+        return true;
+    diag_error(p->in->m->diag, (Loc){0}, "MC0801",
+               "%s exists and is no compiled program", dir);
+    p->failed = true;
+    return false;
+}
+
+/* Puts the finished folder in the place of an older one. */
+static bool install(Package *p, const char *dir)
+{
+    const char *old = arena_printf(p->arena, "%s.old", dir);
+    bool replaces = access(dir, F_OK) == 0;
+
+    remove_tree(old);
+    if (replaces && rename(dir, old) != 0)
+        return fail(p, "replace", dir, errno);
+    if (rename(p->dir, dir) != 0) {
+        fail(p, "write", dir, errno);
+        if (replaces && rename(old, dir) != 0)
+            return fail(p, "restore", dir, errno);
+        return false;
+    }
+    remove_tree(old);
+    return true;
+}
+
+bool package_write(const char *dir, const EmitInput *in, const EmitOutput *out,
+                   const Buf *objects, const char *program)
+{
+    Arena *a = arena_new();
+    Package p = {in, out, objects, program, arena_printf(a, "%s.tmp", dir), a,
+                 emit_dialect(in->spec), false};
+
+    remove_tree(p.dir);
+    if (!(may_replace(&p, dir) && make_dir(&p, p.dir) && write_sources(&p) && write_ranks(&p) &&
+          write_launch(&p) && write_spec(&p) && write_manifest(&p) &&
+          install(&p, dir)))
+        remove_tree(p.dir);
+    arena_free(a);
+    return !p.failed;
+}
