@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* A builder for `world` ranks with an arena of `bytes` and nothing else. */
-static PlanBuilder *tiny_builder(uint32_t world, uint64_t bytes)
+static inline PlanBuilder *tiny_builder(uint32_t world, uint64_t bytes)
 {
     PlanBuilder *b = plan_builder_new();
 
@@ -20,7 +20,7 @@ static PlanBuilder *tiny_builder(uint32_t world, uint64_t bytes)
 }
 
 /* Writes and loads what was built; a complaint ends the test program. */
-static Plan tiny_load(PlanBuilder *b)
+static inline Plan tiny_load(PlanBuilder *b)
 {
     Buf out = {0};
     Plan p;
