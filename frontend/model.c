@@ -70,9 +70,10 @@ static void build_mesh(Model *x)
 
     stride = add_axis(x, "cp", spec->parallel.cp, stride);
     stride = add_axis(x, "dp", spec->derived.dense_dp, stride);
-    x->m->mesh.world = add_axis(x, "pp", pp, stride);
+    add_axis(x, "pp", pp, stride);
     if (spec->model.tie_embeddings && pp > 1)
         add_axis(x, "embed", 2, stride * (uint32_t)(pp - 1));
+    x->m->mesh.world = stride * (uint32_t)pp;
 }
 
 /* Appends a whole axis to the split of `dim`. */

@@ -136,6 +136,10 @@ static void field_assemble(Eval *e, TensorId t, Field f, EvalArray *out)
     Part p = {.e = e, .t = t, .f = f, .rest = tensor->rest[f],
               .distinct = distinct_axes(e, tensor->rest[f])};
 
+    /* Either copy of a tied table has its own part of the gradient. */
+    if (f == FIELD_GRAD && e->m->props & PROP_PIPELINED)
+        p.distinct |= tensor->tied;
+
     for (; p.layer < (tensor->per_layer ? e->m->nlayers : 1); p.layer++) {
         p.at = first + p.layer;
         p.touched = false;

@@ -81,12 +81,19 @@ static bool moves_partial(const Move *mv, Op op)
     return mv->to->partial == sum && mv->to->partial_max == max;
 }
 
+/* Layouts say nothing of pipeline stages: each runs a program of its own, and
+ * reducing over them adds up whatever values they hold. */
+static AxisSet stage_axes(const Module *m, Op op)
+{
+    return op == OP_ALL_REDUCE ? mesh_axis(m, "pp") | mesh_axis(m, "embed") : 0;
+}
+
 const char *comm_layout_problem(const Module *m, const Node *n)
 {
     Move mv = {
         .from = layout_of(m, m->values.v[node_arg(m, n, 0).i].layout),
         .to = layout_of(m, m->values.v[n->res.i].layout),
-        .axes = attr_axes(m, n->attrs, AK_AXES),
+        .axes = attr_axes(m, n->attrs, AK_AXES) & ~stage_axes(m, (Op)n->op),
         .dim = (char)attr_int(m, n->attrs, AK_DIM, 0),
         .from_dim = (char)attr_int(m, n->attrs, AK_FROM_DIM, 0)};
     Op op = (Op)n->op;

@@ -32,9 +32,9 @@ static void dead_in(Module *m, Func *fn, bool *used)
             used[node_arg(m, n, k).i] = true;
         fn->body.v[--kept] = id;
     }
-    memmove(fn->body.v, fn->body.v + kept,
-            (fn->body.n - kept) * sizeof *fn->body.v);
     fn->body.n -= kept;
+    for (uint32_t i = 0; kept && i < fn->body.n; i++)
+        fn->body.v[i] = fn->body.v[i + kept];
 }
 
 static void mark_called(const Module *m, FuncId f, bool *called)
@@ -51,22 +51,50 @@ static void mark_called(const Module *m, FuncId f, bool *called)
     }
 }
 
-/* An unreachable function becomes an empty one without a name. */
+/* Points every reference to a function at its new number. */
+static void renumber(Module *m, const uint32_t *now)
+{
+    for (uint32_t i = 1; i < m->funcs.n; i++)
+        for (uint32_t k = 0; k < m->funcs.v[i].body.n; k++) {
+            NodeId id = m->funcs.v[i].body.v[k];
+            AttrsId attrs = node_of(m, id)->attrs;
+            if (!attr_find(m, attrs, AK_CALLEE))
+                continue;
+            FuncId to = {now[attr_func(m, attrs, AK_CALLEE).i]};
+            node_of(m, id)->attrs =
+                attrs_with(m, attrs, attr_of_func(AK_CALLEE, to));
+        }
+    for (uint32_t i = 0; i < m->entry.n; i++)
+        m->entry.v[i].i = now[m->entry.v[i].i];
+    for (uint32_t i = 0; i < m->stages.n; i++) {
+        m->stages.v[i].fwd.i = now[m->stages.v[i].fwd.i];
+        m->stages.v[i].bwd.i = now[m->stages.v[i].bwd.i];
+    }
+}
+
 static void drop_uncalled(Module *m)
 {
     Arena *scratch = arena_new();
     bool *called = arena_array(scratch, bool, m->funcs.n);
+    uint32_t *now = arena_array(scratch, uint32_t, m->funcs.n);
+    uint32_t kept = 1;
 
     for (uint32_t i = 0; i < m->entry.n; i++)
         mark_called(m, m->entry.v[i], called);
     for (uint32_t i = 1; i < m->funcs.n; i++) {
         Func *fn = &m->funcs.v[i];
-        if (called[i])
+        if (called[i]) {
+            now[i] = kept;
+            m->funcs.v[kept++] = *fn;
             continue;
+        }
         vec_free(&fn->params);
         vec_free(&fn->results);
         vec_free(&fn->body);
-        fn->name = (Sym){0};
+    }
+    if (kept < m->funcs.n) {
+        m->funcs.n = kept;
+        renumber(m, now);
     }
     arena_free(scratch);
 }

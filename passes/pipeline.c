@@ -1,0 +1,437 @@
+/* pipeline.c - one program per pipeline rank.
+ *
+ *   step                      main.0                   main.1
+ *     scan micro        →       y.0 = stage0.fwd         x.0 = recv
+ *     optimizer                 send y.0                 d.0, s = stage1.fwd x.0
+ *                               y.1 = stage0.fwd         dx.0 = stage1.bwd d.0
+ *                               …                        send dx.0 …
+ *                               optimizer of its own     optimizer of its own
+ *                               tensors                  tensors
+ *
+ * A rank runs the actions of its schedule in order.  What an action's call uses
+ * was computed here, comes from the batch, or is received; what another rank's
+ * call uses is sent.  All of that is read off micro's def-use chains.
+ *
+ * The second half of the step is copied with what this rank does not hold left
+ * out: a node without its operand disappears, a sum keeps its other term.  The
+ * norm's total is then a sum over stages and is reduced over pp; so is the
+ * gradient of a tied table, over its two copies.
+ */
+#include "passes/passes.h"
+
+typedef struct {
+    Module *m;
+    const Schedule *schedule;
+    FuncId micro, step;
+    uint32_t pp;       /* this rank's coordinate */
+    FuncId main;
+    bool *held;        /* by TensorId */
+    uint32_t layers;   /* layers held */
+    bool embedding;    /* one of its stages embeds */
+    uint32_t base, count; /* micro's call results: values base … base+count */
+    ValueId *local;    /* [microbatch][value - base]: the value here, or 0 */
+    ValueId *batch;    /* [microbatch][parameter of micro] */
+    ValueMap map;      /* step's values -> main's */
+} Pipe;
+
+/* ---- micro's calls ------------------------------------------------------------ */
+
+/* The call of micro that runs a stage's forward or backward. */
+static NodeId stage_call(const Pipe *p, FuncId f)
+{
+    const Func *micro = &p->m->funcs.v[p->micro.i];
+
+    for (uint32_t i = 0; i < micro->body.n; i++) {
+        const Node *n = &p->m->nodes.v[micro->body.v[i].i];
+        if (n->op == OP_CALL && call_scan(p->m, n).callee.i == f.i)
+            return micro->body.v[i];
+    }
+    mc_assert(!"a stage that micro does not call");
+    return (NodeId){0};
+}
+
+static const PipeStage *stage_of_func(const Pipe *p, FuncId f)
+{
+    for (uint32_t i = 0; i < p->m->stages.n; i++) {
+        const PipeStage *s = &p->m->stages.v[i];
+        if (s->fwd.i == f.i || s->bwd.i == f.i)
+            return s;
+    }
+    mc_assert(!"a function of no stage");
+    return NULL;
+}
+
+static const PipeStage *stage_at(const Pipe *p, uint32_t pp, uint32_t chunk)
+{
+    for (uint32_t i = 0; i < p->m->stages.n; i++)
+        if (p->m->stages.v[i].pp == pp && p->m->stages.v[i].chunk == chunk)
+            return &p->m->stages.v[i];
+    mc_assert(!"an action of no stage");
+    return NULL;
+}
+
+/* The stage that computes one of micro's values. */
+static FuncId producer(const Pipe *p, ValueId v)
+{
+    return call_scan(p->m, node_of(p->m, value_of(p->m, v)->def)).callee;
+}
+
+/* Messages of each direction and consumer chunk keep an order of their own. */
+static AttrsId message_attrs(Pipe *p, FuncId from, const PipeStage *to,
+                             uint32_t peer, uint32_t microbatch)
+{
+    bool backward = stage_of_func(p, from)->bwd.i == from.i;
+    Attr list[] = {attr_of_int(AK_MICROBATCH, microbatch),
+                   attr_of_int(AK_PEER, peer),
+                   attr_of_int(AK_CHUNK, to->chunk),
+                   attr_of_int(AK_TAG, 2 * to->chunk + backward)};
+
+    return attrs_intern(p->m, list, MC_LEN(list));
+}
+
+/* ---- one action ------------------------------------------------------------------ */
+
+static ValueId *local_slot(Pipe *p, uint32_t mb, ValueId v)
+{
+    return &p->local[mb * p->count + v.i - p->base];
+}
+
+static ValueId named_like(Pipe *p, ValueId made, ValueId like)
+{
+    value_of(p->m, made)->layout = value_of(p->m, like)->layout;
+    value_of(p->m, made)->name = value_of(p->m, like)->name;
+    return made;
+}
+
+static ValueId load_batch(Pipe *p, uint32_t param, uint32_t mb)
+{
+    const Func *micro = func_of(p->m, p->micro);
+    ValueId v = micro->params.v[param];
+    ValueId *slot = &p->batch[mb * micro->params.n + param];
+    TypeId t = value_of(p->m, v)->type;
+    Attr list[] = {attr_of_sym(AK_WHAT, value_of(p->m, v)->name),
+                   attr_of_int(AK_MICROBATCH, mb)};
+    NodeId n;
+
+    if (slot->i)
+        return *slot;
+    n = node_new(p->m, p->main, OP_BATCH, NULL, 0,
+                 attrs_intern(p->m, list, 2), &t, 1,
+                 func_of(p->m, p->micro)->loc);
+    *slot = named_like(p, node_res(node_of(p->m, n), 0), v);
+    return *slot;
+}
+
+static ValueId receive(Pipe *p, ValueId v, const PipeStage *to, uint32_t mb)
+{
+    FuncId from = producer(p, v);
+    TypeId t = value_of(p->m, v)->type;
+    AttrsId attrs =
+        message_attrs(p, from, to, stage_of_func(p, from)->pp, mb);
+    NodeId n = node_new(p->m, p->main, OP_RECV, NULL, 0, attrs, &t, 1,
+                        func_of(p->m, from)->loc);
+
+    return named_like(p, node_res(node_of(p->m, n), 0), v);
+}
+
+static ValueId operand(Pipe *p, ValueId v, const PipeStage *s, uint32_t mb)
+{
+    const Func *micro = func_of(p->m, p->micro);
+    ValueId *slot;
+
+    for (uint32_t i = 0; i < micro->params.n; i++)
+        if (micro->params.v[i].i == v.i)
+            return load_batch(p, i, mb);
+    slot = local_slot(p, mb, v);
+    if (slot->i == 0)
+        *slot = receive(p, v, s, mb);
+    return *slot;
+}
+
+/* Sends a result to the rank whose call uses it. */
+static void send_result(Pipe *p, ValueId v, ValueId here, uint32_t mb)
+{
+    Func micro = *func_of(p->m, p->micro);
+
+    for (uint32_t i = 0; i < micro.body.n; i++) {
+        const Node n = *node_of(p->m, micro.body.v[i]);
+        const PipeStage *to = stage_of_func(p, call_scan(p->m, &n).callee);
+        for (uint32_t k = 0; k < n.nargs; k++) {
+            if (node_arg(p->m, &n, k).i != v.i || to->pp == p->pp)
+                continue;
+            AttrsId attrs =
+                message_attrs(p, producer(p, v), to, to->pp, mb);
+            node_new(p->m, p->main, OP_SEND, &here, 1, attrs, NULL, 0, n.loc);
+        }
+    }
+}
+
+static void run_action(Pipe *p, const Action *a)
+{
+    const PipeStage *s = stage_at(p, p->pp, a->chunk);
+    NodeId call = stage_call(p, a->kind == ACTION_F ? s->fwd : s->bwd);
+    const Node n = *node_of(p->m, call);
+    ValueMap map = {0};
+    NodeId copy;
+
+    for (uint32_t i = 0; i < n.nargs; i++) {
+        ValueId v = node_arg(p->m, &n, i);
+        map_set(&map, v, operand(p, v, s, a->microbatch));
+    }
+    copy = node_copy(p->m, p->main, call, &map);
+    for (uint32_t i = 0; i < n.nres; i++)
+        *local_slot(p, a->microbatch, node_res(&n, i)) =
+            node_res(node_of(p->m, copy), i);
+    for (uint32_t i = 0; i < n.nres; i++)
+        send_result(p, node_res(&n, i), node_res(node_of(p->m, copy), i),
+                    a->microbatch);
+    map_free(&map);
+}
+
+/* ---- what a rank holds -------------------------------------------------------------- */
+
+static void hold_tensors(Pipe *p, FuncId f)
+{
+    const Func *fn = func_of(p->m, f);
+
+    for (uint32_t i = 0; i < fn->body.n; i++) {
+        const Node *n = node_of(p->m, fn->body.v[i]);
+        if (n->op == OP_CALL)
+            hold_tensors(p, call_scan(p->m, n).callee);
+        if (attr_find(p->m, n->attrs, AK_TENSOR))
+            p->held[attr_tensor(p->m, n->attrs, AK_TENSOR).i] = true;
+    }
+}
+
+static void hold_stages(Pipe *p)
+{
+    for (uint32_t i = 0; i < p->m->stages.n; i++) {
+        const PipeStage *s = &p->m->stages.v[i];
+        if (s->pp != p->pp)
+            continue;
+        p->layers += s->nlayers;
+        p->embedding = p->embedding || s->embedding;
+        hold_tensors(p, s->fwd);
+        hold_tensors(p, s->bwd);
+    }
+}
+
+/* ---- the rest of the step -------------------------------------------------------------- */
+
+static const ValueId GONE = {UINT32_MAX};
+
+static TypeId type_here(Pipe *p, TypeId t)
+{
+    return type_dim(type_of(p->m, t), 'l') < 0
+               ? t : type_resized(p->m, t, 'l', p->layers);
+}
+
+static AxisSet axis(const Pipe *p, const char *name)
+{
+    return mesh_axis(p->m, name);
+}
+
+static ValueId sum_over_stages(Pipe *p, ValueId v, AxisSet axes)
+{
+    Attr attr = attr_of_axes(AK_AXES, axes);
+    const Value old = *value_of(p->m, v);
+    NodeId n = node_new(p->m, p->main, OP_ALL_REDUCE, &v, 1,
+                        attrs_intern(p->m, &attr, 1), &old.type, 1,
+                        node_of(p->m, old.def)->loc);
+
+    return named_like(p, node_res(node_of(p->m, n), 0), v);
+}
+
+static bool has_hint(const Pipe *p, ValueId v, const char *hint)
+{
+    return strcmp(sym_text(p->m->names, value_of(p->m, v)->hint), hint) == 0;
+}
+
+/* The operand that survives if the other is gone, GONE if none does. */
+static ValueId surviving(const Pipe *p, const Node *n)
+{
+    ValueId kept = GONE;
+
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        ValueId v = map_get(&p->map, node_arg(p->m, n, i));
+        if (v.i != GONE.i)
+            kept = v;
+    }
+    return kept;
+}
+
+static bool lacks_operand(const Pipe *p, const Node *n)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (map_get(&p->map, node_arg(p->m, n, i)).i == GONE.i)
+            return true;
+    return false;
+}
+
+static void drop(Pipe *p, const Node *n)
+{
+    for (uint32_t i = 0; i < n->nres; i++)
+        map_set(&p->map, node_res(n, i), GONE);
+}
+
+static const Tensor *state_tensor(const Pipe *p, const Node *n)
+{
+    TensorId t = attr_tensor(p->m, n->attrs, AK_TENSOR);
+
+    return attr_find(p->m, n->attrs, AK_TENSOR) ? &p->m->tensors.v[t.i] : NULL;
+}
+
+/* Copies a node with this rank's number of layers. */
+static NodeId copy_here(Pipe *p, NodeId id)
+{
+    NodeId copy = node_copy(p->m, p->main, id, &p->map);
+    Node *n = node_of(p->m, copy);
+
+    for (uint32_t i = 0; i < n->nres; i++) {
+        Value *v = value_of(p->m, node_res(n, i));
+        v->type = type_here(p, v->type);
+    }
+    if (attr_find(p->m, n->attrs, AK_COUNT) && n->op != OP_CALL) {
+        AttrsId attrs = attrs_with(p->m, node_of(p->m, copy)->attrs,
+                                   attr_of_int(AK_COUNT, p->layers));
+        node_of(p->m, copy)->attrs = attrs;
+    }
+    return copy;
+}
+
+/* The gradient of a tied table is also a sum over its two copies. */
+static void settle_tied(Pipe *p, NodeId copy)
+{
+    const Node n = *node_of(p->m, copy);
+    const Tensor *t = state_tensor(p, &n);
+    AxisSet tied = t ? t->tied : 0;
+    int64_t field = attr_int(p->m, n.attrs, AK_FIELD, -1);
+
+    if (tied && n.op == OP_WRITE && field == FIELD_GSUM) {
+        ValueId v = node_arg(p->m, &n, 0);
+        Node *def = node_of(p->m, value_of(p->m, v)->def);
+        if (def->op == OP_ALL_REDUCE) {
+            AxisSet all = attr_axes(p->m, def->attrs, AK_AXES) | tied;
+            AttrsId attrs = attrs_with(p->m, def->attrs,
+                                       attr_of_axes(AK_AXES, all));
+            node_of(p->m, value_of(p->m, v)->def)->attrs = attrs;
+        } else {
+            func_of(p->m, p->main)->body.n--;
+            v = sum_over_stages(p, v, tied);
+            p->m->args.v[n.arg] = v;
+            vec_push(&func_of(p->m, p->main)->body, copy);
+        }
+    }
+}
+
+/* The norm counts a tied table on the stage of its embedding only, and is a
+ * sum over all stages. */
+static void settle_norm(Pipe *p, const Node *old)
+{
+    AxisSet pp = axis(p, "pp");
+
+    for (uint32_t i = 0; i < old->nres && pp; i++) {
+        ValueId was = node_res(old, i);
+        if (has_hint(p, was, "tied") && !p->embedding)
+            map_set(&p->map, was, GONE);
+        if (has_hint(p, was, "total"))
+            map_set(&p->map, was,
+                    sum_over_stages(p, map_get(&p->map, was), pp));
+    }
+}
+
+static void copy_step_node(Pipe *p, NodeId id)
+{
+    const Node n = *node_of(p->m, id);
+    const Tensor *t = state_tensor(p, &n);
+
+    if (t && !p->held[attr_tensor(p->m, n.attrs, AK_TENSOR).i]) {
+        drop(p, &n);
+    } else if (n.op == OP_ADD && lacks_operand(p, &n)) {
+        map_set(&p->map, node_res(&n, 0), surviving(p, &n));
+        if (surviving(p, &n).i != GONE.i)
+            settle_norm(p, &n);
+    } else if (lacks_operand(p, &n)) {
+        drop(p, &n);
+    } else {
+        settle_tied(p, copy_here(p, id));
+        settle_norm(p, &n);
+    }
+}
+
+static void run_actions(Pipe *p)
+{
+    const Schedule *s = p->schedule;
+
+    for (uint32_t i = 0; i < s->ranks[p->pp].n; i++)
+        run_action(p, &s->ranks[p->pp].v[i]);
+}
+
+static FuncId build_main(Pipe *p)
+{
+    Func step = *func_of(p->m, p->step);
+    char *name = arena_printf(p->m->arena, "main.%u", p->pp);
+
+    p->main = func_new(p->m, name, FUNC_GRAPH, step.loc);
+    for (uint32_t i = 0; i < step.body.n; i++) {
+        if (node_of(p->m, step.body.v[i])->op == OP_CALL)
+            run_actions(p);
+        else
+            copy_step_node(p, step.body.v[i]);
+    }
+    return p->main;
+}
+
+/* ---- the pass ------------------------------------------------------------------------------ */
+
+static void value_range(Pipe *p)
+{
+    const Func *micro = func_of(p->m, p->micro);
+    uint32_t end = 0;
+
+    p->base = UINT32_MAX;
+    for (uint32_t i = 0; i < micro->body.n; i++) {
+        const Node *n = node_of(p->m, micro->body.v[i]);
+        if (n->nres == 0)
+            continue;
+        p->base = MC_MIN(p->base, n->res.i);
+        end = MC_MAX(end, n->res.i + n->nres);
+    }
+    p->count = end - p->base;
+}
+
+static FuncId rank_program(Module *m, const Schedule *schedule, uint32_t pp)
+{
+    Arena *scratch = arena_new();
+    Pipe p = {.m = m, .schedule = schedule, .pp = pp, .step = m->entry.v[0]};
+    uint32_t mbs = schedule->microbatches;
+    FuncId main;
+
+    p.micro = func_find(m, sym_intern(m->names, "micro"));
+    value_range(&p);
+    p.held = arena_array(scratch, bool, m->tensors.n);
+    p.local = arena_array(scratch, ValueId, (size_t)mbs * p.count);
+    p.batch = arena_array(scratch, ValueId,
+                          (size_t)mbs * func_of(m, p.micro)->params.n);
+    hold_stages(&p);
+    main = build_main(&p);
+    map_free(&p.map);
+    arena_free(scratch);
+    return main;
+}
+
+bool pass_pipeline(Module *m, const Spec *spec)
+{
+    Schedule *schedule = schedule_make(m->arena, spec);
+    Vec(FuncId) mains = {0};
+
+    for (uint32_t i = 0; i < schedule->pp; i++)
+        vec_push(&mains, rank_program(m, schedule, i));
+    m->entry.n = 0;
+    for (uint32_t i = 0; i < mains.n; i++)
+        vec_push(&m->entry, mains.v[i]);
+    vec_free(&mains);
+    schedule_free(schedule);
+    clean_dead(m);
+    return true;
+}
