@@ -13,22 +13,26 @@ static const CliOption options[] = {
     CLI_OPTIONS_END,
 };
 
-static const struct {
+typedef struct {
     const char *name;
+    bool planned;
     ViewJson json;
     ViewText text;
-} views[] = {
-#define VIEW(name, help) {#name, view_##name##_json, view_##name##_text},
+} ViewRow;
+
+static const ViewRow views[] = {
+#define VIEW(name, planned, help)                                              \
+    {#name, planned, view_##name##_json, view_##name##_text},
 #include "driver/views.def"
 #undef VIEW
 };
 
-static int find_view(const char *name)
+static const ViewRow *find_view(const char *name)
 {
     for (uint32_t i = 0; i < MC_LEN(views); i++)
         if (!strcmp(views[i].name, name))
-            return (int)i;
-    return -1;
+            return &views[i];
+    return NULL;
 }
 
 static void print_json(json_t *document)
@@ -38,19 +42,34 @@ static void print_json(json_t *document)
     json_decref(document);
 }
 
+static CliExit show(const ViewRow *row, const Input *in)
+{
+    static const PassOptions all_passes;
+    Program program = {0};
+    View view = {in, &program};
+    CliExit code = CLI_DONE;
+
+    if (row->planned)
+        code = program_build(in, &all_passes, &program);
+    if (code == CLI_DONE && args.json)
+        print_json(row->json(&view));
+    else if (code == CLI_DONE)
+        row->text(&view, stdout);
+    program_free(&program);
+    return code;
+}
+
 static CliExit run(const CliList *operands)
 {
-    int view = find_view(operands->v[1]);
-    Input input;
+    const ViewRow *row = find_view(operands->v[1]);
+    Input in;
 
-    if (view < 0)
+    if (!row)
         return cli_usage("there is no view `%s`", operands->v[1]);
-    CliExit code = input_open(&input, operands->v[0], &args.sets);
-    if (code == CLI_DONE && args.json)
-        print_json(views[view].json(&input));
-    else if (code == CLI_DONE)
-        views[view].text(&input, stdout);
-    input_close(&input);
+    CliExit code = input_open(&in, operands->v[0], &args.sets);
+    if (code == CLI_DONE)
+        code = show(row, &in);
+    input_close(&in);
     return code;
 }
 
@@ -59,7 +78,7 @@ const CliCommand cmd_inspect = {
     .operands = "SPEC|DIR VIEW",
     .help = "show one aspect of a spec or of a compiled program",
     .details = "The views are:\n"
-#define VIEW(name, help) "\n- " #name ": " help
+#define VIEW(name, planned, help) "\n- " #name ": " help
 #include "driver/views.def"
 #undef VIEW
     ,

@@ -16,9 +16,9 @@ static json_t *actions_json(const Schedule *s, uint32_t pp)
     return list;
 }
 
-json_t *view_schedule_json(const Input *in)
+json_t *view_schedule_json(const View *view)
 {
-    Schedule *s = schedule_make(in->arena, in->spec);
+    Schedule *s = schedule_make(view->in->arena, view->in->spec);
     json_t *list = json_array();
 
     for (uint32_t pp = 0; pp < s->pp; pp++)
@@ -36,9 +36,9 @@ static void action_text(const Action *a, uint32_t chunks, FILE *to)
         fprintf(to, ".%u", a->chunk);
 }
 
-void view_schedule_text(const Input *in, FILE *to)
+void view_schedule_text(const View *view, FILE *to)
 {
-    Schedule *s = schedule_make(in->arena, in->spec);
+    Schedule *s = schedule_make(view->in->arena, view->in->spec);
 
     for (uint32_t pp = 0; pp < s->pp; pp++) {
         fprintf(to, "pp %u:", pp);

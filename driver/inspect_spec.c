@@ -36,17 +36,17 @@ static json_t *family_json(const GroupFamily *f)
     return list;
 }
 
-json_t *view_groups_json(const Input *in)
+json_t *view_groups_json(const View *view)
 {
-    GroupSizes s = group_sizes(in->spec);
+    GroupSizes s = group_sizes(view->in->spec);
     uint32_t n;
-    GroupFamily *f = groups_make(in->arena, &s, &n);
+    GroupFamily *f = groups_make(view->in->arena, &s, &n);
     json_t *groups = json_object();
 
     for (uint32_t i = 0; i < n; i++)
         json_object_set_new(groups, f[i].name, family_json(&f[i]));
     return json_pack("{sI ss s{si si si si si si si} so}", "world",
-                     (json_int_t)in->spec->parallel.world_size, "order",
+                     (json_int_t)view->in->spec->parallel.world_size, "order",
                      s.order, "sizes", "tp", s.tp, "cp", s.cp, "dp", s.dp,
                      "pp", s.pp, "etp", s.etp, "ep", s.ep, "edp", s.edp,
                      "groups", groups);
@@ -73,27 +73,27 @@ static void family_text(const GroupFamily *f, FILE *to)
     fputc('\n', to);
 }
 
-void view_groups_text(const Input *in, FILE *to)
+void view_groups_text(const View *view, FILE *to)
 {
-    GroupSizes s = group_sizes(in->spec);
+    GroupSizes s = group_sizes(view->in->spec);
     uint32_t n;
-    GroupFamily *f = groups_make(in->arena, &s, &n);
+    GroupFamily *f = groups_make(view->in->arena, &s, &n);
 
     fprintf(to,
             "%" PRId64 " ranks, fastest axis first: %s\n"
             "dense grid:  tp %u * cp %u * dp %u * pp %u\n"
             "expert grid: etp %u * ep %u * edp %u * pp %u\n",
-            in->spec->parallel.world_size, s.order, s.tp, s.cp, s.dp, s.pp,
-            s.etp, s.ep, s.edp, s.pp);
+            view->in->spec->parallel.world_size, s.order, s.tp, s.cp, s.dp,
+            s.pp, s.etp, s.ep, s.edp, s.pp);
     for (uint32_t i = 0; i < n; i++)
         family_text(&f[i], to);
 }
 
 /* ---- layout -------------------------------------------------------------- */
 
-json_t *view_layout_json(const Input *in)
+json_t *view_layout_json(const View *view)
 {
-    const StageTable *table = &in->spec->stages;
+    const StageTable *table = &view->in->spec->stages;
     json_t *list = json_array();
 
     for (uint32_t i = 0; i < table->n; i++) {
@@ -124,31 +124,31 @@ static void stage_text(const Stage *s, FILE *to)
     fputc('\n', to);
 }
 
-void view_layout_text(const Input *in, FILE *to)
+void view_layout_text(const View *view, FILE *to)
 {
-    for (uint32_t i = 0; i < in->spec->stages.n; i++)
-        stage_text(&in->spec->stages.v[i], to);
+    for (uint32_t i = 0; i < view->in->spec->stages.n; i++)
+        stage_text(&view->in->spec->stages.v[i], to);
 }
 
 /* ---- lr ------------------------------------------------------------------ */
 
 /* Update k, from 0, has the rate of row k; the last row is where the curve
  * stands after the last update. */
-json_t *view_lr_json(const Input *in)
+json_t *view_lr_json(const View *view)
 {
-    LrSchedule schedule = spec_lr(in->spec);
+    LrSchedule schedule = spec_lr(view->in->spec);
     json_t *list = json_array();
 
-    for (int64_t step = 0; step <= in->spec->training.steps; step++)
+    for (int64_t step = 0; step <= view->in->spec->training.steps; step++)
         json_array_append_new(list, json_pack("[If]", (json_int_t)step,
                                               lr_at(&schedule, step)));
     return list;
 }
 
-void view_lr_text(const Input *in, FILE *to)
+void view_lr_text(const View *view, FILE *to)
 {
-    LrSchedule schedule = spec_lr(in->spec);
+    LrSchedule schedule = spec_lr(view->in->spec);
 
-    for (int64_t step = 0; step <= in->spec->training.steps; step++)
+    for (int64_t step = 0; step <= view->in->spec->training.steps; step++)
         fprintf(to, "%" PRId64 "\t%.6g\n", step, lr_at(&schedule, step));
 }

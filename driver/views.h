@@ -2,17 +2,22 @@
 #ifndef MEGAC_DRIVER_VIEWS_H
 #define MEGAC_DRIVER_VIEWS_H
 
-#include "driver/input.h"
+#include "driver/program.h"
 
 #include <jansson.h>
 
-/* The document of `--json`; the caller owns it. */
-typedef json_t *(*ViewJson)(const Input *input);
-typedef void (*ViewText)(const Input *input, FILE *to);
+typedef struct {
+    const Input *in;
+    const Program *program; /* of planned views */
+} View;
 
-#define VIEW(name, help)                                                       \
-    json_t *view_##name##_json(const Input *input);                            \
-    void view_##name##_text(const Input *input, FILE *to);
+/* The document of `--json`; the caller owns it. */
+typedef json_t *(*ViewJson)(const View *view);
+typedef void (*ViewText)(const View *view, FILE *to);
+
+#define VIEW(name, planned, help)                                              \
+    json_t *view_##name##_json(const View *view);                              \
+    void view_##name##_text(const View *view, FILE *to);
 #include "driver/views.def"
 #undef VIEW
 
