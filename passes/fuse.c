@@ -142,6 +142,11 @@ bool pass_fuse(Module *m, const Spec *spec)
     Effects fx;
 
     (void)spec;
+    for (uint32_t i = 1; i < nfuncs; i++)
+        if (m->funcs.v[i].kind == FUNC_GRAPH)
+            fuse_simplify(m, (FuncId){i});
+    clean_cse(m);
+    fuse_hoist(m);
     clean_cse(m);
     clean_dead(m);
     for (uint32_t i = 1; i < nfuncs; i++)

@@ -35,6 +35,35 @@ static bool is_inside(const Fusion *x, uint32_t c, uint32_t item)
            items_have(&x->copy[c], item);
 }
 
+static void list_append(const Fusion *x, ItemVec *to, uint32_t item,
+                        const ItemVec *among)
+{
+    if (items_have(to, item))
+        return;
+    for (uint32_t k = 0; k < fusion_node(x, item)->nargs; k++) {
+        uint32_t def = fusion_operand(x, item, k);
+
+        if (def && x->leaf[def - 1] && items_have(among, def - 1))
+            list_append(x, to, def - 1, among);
+    }
+    vec_push(to, item);
+}
+
+/* Puts each leaf in front of its first use, so that programs which differ in
+ * nothing else become equal. */
+static void leaves_move(const Fusion *x, ItemVec *list)
+{
+    ItemVec moved = {0};
+
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!x->leaf[list->v[i]])
+            list_append(x, &moved, list->v[i], list);
+    for (uint32_t i = 0; i < list->n; i++)
+        list_append(x, &moved, list->v[i], list);
+    vec_free(list);
+    *list = moved;
+}
+
 static void list_close(Outline *o, uint32_t c)
 {
     Fusion *x = o->x;
@@ -55,6 +84,7 @@ static void list_close(Outline *o, uint32_t c)
                 vec_push(list, def - 1);
         }
     items_sort(list);
+    leaves_move(x, list);
 }
 
 /* Marks what the program of c reads from other programs; whether any is new. */
@@ -207,13 +237,30 @@ static void results_add(Outline *o, uint32_t c, FuncId f, const ValueMap *map,
     }
 }
 
-/* What a program is called after: its first result with a name, else the op
- * of its last item. */
+/* What a program is called after, if none of its results has a name: the most
+ * telling op in it. */
+static const struct {
+    Op op;
+    const char *word;
+} telling[] = {
+    {OP_EXPSUB, "softmax"}, {OP_ROTATE, "rope"}, {OP_RSQRT, "norm"},
+    {OP_SIGMOID, "act"},    {OP_TANH, "act"},    {OP_ERF, "act"},
+    {OP_RELU, "act"},       {OP_SQRT, "update"}, {OP_SUM, "sum"},
+    {OP_MAX, "max"},        {OP_ACCUM, "accum"},
+};
+
+static bool contains(const Outline *o, uint32_t c, Op op)
+{
+    for (uint32_t i = 0; i < o->list[c].n; i++)
+        if (fusion_node(o->x, o->list[c].v[i])->op == op)
+            return true;
+    return false;
+}
+
 static const char *program_word(const Outline *o, uint32_t c)
 {
     const Fusion *x = o->x;
     const ItemVec *list = &o->list[c];
-    const Node *last = fusion_node(x, list->v[list->n - 1]);
 
     for (uint32_t i = 0; i < list->n; i++) {
         const Node *n = fusion_node(x, list->v[i]);
@@ -222,7 +269,10 @@ static const char *program_word(const Outline *o, uint32_t c)
         if (o->needed[list->v[i]] && x->cluster[list->v[i]] == c && name.i)
             return sym_text(x->m->names, name);
     }
-    return op_info[last->op].name;
+    for (size_t i = 0; i < MC_LEN(telling); i++)
+        if (contains(o, c, telling[i].op))
+            return telling[i].word;
+    return op_info[fusion_node(x, list->v[list->n - 1])->op].name;
 }
 
 static const char *program_name(const Outline *o, uint32_t c)

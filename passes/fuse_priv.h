@@ -59,6 +59,12 @@ void fusion_group(Fusion *x);
 /* ---- fuse_outline.c: clusters become row programs ------------------------------ */
 void fusion_outline(Fusion *x);
 
+/* ---- fuse_simplify.c: what autodiff and resharding left behind ------------------- */
+void fuse_simplify(Module *m, FuncId f);
+
+/* ---- fuse_hoist.c: tables made once per step -------------------------------------- */
+void fuse_hoist(Module *m);
+
 /* ---- fuse_dots.c: products that share an operand or a result --------------------- */
 void fuse_dots(Module *m, FuncId f);
 
