@@ -92,11 +92,11 @@ static void an_atom_is_found_again(void **state)
 
 /* ---- layouts ------------------------------------------------------------- */
 
-/* s is cut by cp into halves, each half by tp: ranks 0 1 2 3 (tp fastest) hold
- * s from 0, 8, 16, 24. */
+/* s is cut by cp into halves, each by tp into quarters: ranks 0 to 7 (tp
+ * fastest) hold s from 0, 4, … 28. */
 static void what_a_rank_holds(void **state)
 {
-    Sample s = mesh_of("mesh world=8 {tp=2:1 cp=2:2 dp=2:4}\n"
+    Sample s = mesh_of("mesh world=16 {tp=4:1 cp=2:4 dp=2:8}\n"
                        "layout #x {b@dp s@cp.tp}\n"
                        "layout #y {s@tp.cp}\n");
     TypeId t = type_make(s.m, DT_F32, "sbh", (int64_t[]){32, 4, 16});
@@ -105,18 +105,18 @@ static void what_a_rank_holds(void **state)
     const Layout *y = layout_of(s.m, s.m->hints.v[1].layout);
 
     (void)state;
-    assert_int_equal(layout_local(s.m, type, x, 's'), 8);
+    assert_int_equal(layout_local(s.m, type, x, 's'), 4);
     assert_int_equal(layout_local(s.m, type, x, 'b'), 2);
     assert_int_equal(layout_local(s.m, type, x, 'h'), 16);
     assert_int_equal(layout_local(s.m, type, x, 'q'), 1);
-    assert_int_equal(layout_local_elems(s.m, type, x), 8 * 2 * 16);
-    for (uint32_t rank = 0; rank < 4; rank++)
-        assert_int_equal(layout_start(s.m, type, x, 's', rank), 8 * rank);
-    assert_int_equal(layout_start(s.m, type, x, 'b', 3), 0);
-    assert_int_equal(layout_start(s.m, type, x, 'b', 4), 2);
-    assert_int_equal(layout_start(s.m, type, x, 'h', 7), 0);
-    assert_int_equal(layout_start(s.m, type, y, 's', 1), 16);
-    assert_int_equal(layout_start(s.m, type, y, 's', 2), 8);
+    assert_int_equal(layout_local_elems(s.m, type, x), 4 * 2 * 16);
+    for (uint32_t rank = 0; rank < 8; rank++)
+        assert_int_equal(layout_start(s.m, type, x, 's', rank), 4 * rank);
+    assert_int_equal(layout_start(s.m, type, x, 'b', 7), 0);
+    assert_int_equal(layout_start(s.m, type, x, 'b', 8), 2);
+    assert_int_equal(layout_start(s.m, type, x, 'h', 15), 0);
+    assert_int_equal(layout_start(s.m, type, y, 's', 1), 8);
+    assert_int_equal(layout_start(s.m, type, y, 's', 4), 4);
     sample_free(&s);
 }
 

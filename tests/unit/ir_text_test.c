@@ -122,8 +122,8 @@ static void nodes_keep_their_place(void **state)
 
 static void numbers_survive(void **state)
 {
-    static const double numbers[] = {0.1,   1e-300, 1.0 / 3, 5e-324,
-                                     1e+30, -2.5,   16777217, 0.0};
+    static const double numbers[] = {0.1,       1e-300, 1.0 / 3, 5e-324,
+                                     0.1 + 0.2, -2.5,   16777217, 0.0};
     Arena *a = arena_new();
     Diag *d = diag_new(a);
     Module *m = module_new(a, d), *again;

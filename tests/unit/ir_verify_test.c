@@ -181,6 +181,11 @@ static const Fault layout_faults[] = {
      "split b differently"},
     {"%q, %k = dots %n.2, %wq, %wk", "%q, %k = dots %n, %wq, %wk",
      "split s differently"},
+    {"%c = const {value=1} : f32 {}",
+     "%a = onehot %tokens {dims=d, size=8} : f32[s=8, b=4, d=8] {b@dp d@tp}\n"
+     "%b = rotate %a {rotary=8} : f32[s=8, b=4, d=8] {b@dp d@tp}\n"
+     "%c = const {value=1} : f32 {}",
+     "d must be whole on a rank"},
     /* collectives that do not do what their layouts say */
     {"%n.2 = all_gather !tp %n {dim=s, axes=tp}",
      "%n.2 = all_gather !tp %n {dim=s, axes=tp.0}",
