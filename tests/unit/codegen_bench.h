@@ -115,6 +115,20 @@ static inline void operands_make(Bench *w)
         w->ptr[n] = malloc((size_t)w->info.workspace);
 }
 
+/* The immediates that the kernel asks for, as rank w->rank has them. */
+static inline void starts_set(Bench *w)
+{
+    for (uint32_t i = 0; i < w->info.nimm; i++) {
+        const KernelStart *s = &w->info.imm[i];
+        const Value *v = value_of(w->m, s->value);
+        w->imm[i] = s->axes
+                        ? axes_index(&w->m->mesh, s->axes, w->rank)
+                        : layout_start(w->m, type_of(w->m, v->type),
+                                       layout_of(w->m, v->layout), s->dim,
+                                       w->rank);
+    }
+}
+
 static inline void launch(Bench *w, void *so, const char *name, int nthreads)
 {
     char second[64];

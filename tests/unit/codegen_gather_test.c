@@ -94,16 +94,6 @@ static NodeId make_node(Bench *w, const Case *c)
     return vec_last(&func_of(w->m, w->f)->body);
 }
 
-static void set_starts(Bench *w)
-{
-    for (uint32_t i = 0; i < w->info.nimm; i++) {
-        ValueId v = w->info.imm[i].value;
-        w->imm[i] = layout_start(w->m, value_type(w->m, v),
-                                 layout_of(w->m, value_of(w->m, v)->layout),
-                                 w->info.imm[i].dim, w->rank);
-    }
-}
-
 /* Tokens that repeat, and some that lie in another rank's part. */
 static void set_tokens(Bench *w, const Case *c)
 {
@@ -132,7 +122,7 @@ static void check_case(const Case *c)
     gather_print(w.m, n, c->name, false, &text, &w.info);
     operands_make(&w);
     set_tokens(&w, c);
-    set_starts(&w);
+    starts_set(&w);
     so = load_text(c->name, text.s);
     check_threads(&w, so, c->name);
     check_results(&w, c->name, 1e-7, text.s);

@@ -33,7 +33,7 @@ static int64_t size_of_dim(char dim)
     case 'f':
         return 77;
     case 'v':
-        return 301;
+        return 302;
     default:
         return 1;
     }
@@ -352,6 +352,132 @@ static void test_programs_compile_for_cuda(void **state)
     }
 }
 
+/* ---- accumulation ---------------------------------------------------------- */
+
+static TensorId state_like(Bench *b, ValueId v, const char *name)
+{
+    Tensor t = {.name = sym_intern(b->m->names, name),
+                .type = value_of(b->m, v)->type,
+                .fields = 1u << FIELD_GRAD};
+
+    t.logical = *value_type(b->m, v);
+    t.field_dtype[FIELD_GRAD] = DT_F32;
+    return tensor_new(b->m, &t);
+}
+
+/* An element, a column sum and a number, as results or accumulated. */
+static void build_three(Bench *b, bool accumulate)
+{
+    ValueId x = param(b, "x", "sbh", DT_F32), v[3];
+
+    v[0] = one(b, OP_EXP, x);
+    v[1] = sum(b, x, "h");
+    v[2] = sum(b, two(b, OP_MUL, x, x), "");
+    for (int i = 0; i < 3; i++)
+        if (accumulate)
+            ir_accum(b->m, b->f, state_like(b, v[i], (char[]){'t', (char)
+                     ('0' + i), 0}), FIELD_GRAD, v[i], (Loc){0});
+        else
+            result(b, v[i]);
+}
+
+static void build_three_results(Bench *b)
+{
+    build_three(b, false);
+}
+
+/* Accumulating into ones gives the results plus one. */
+static void test_accumulate(void **state)
+{
+    const Program p = {"three", build_three_results, 1e-6};
+    Buf text = {0}, adding = {0};
+    Bench w, sink;
+    void *so;
+
+    (void)state;
+    bench_make(&w, &p, &text);
+    operands_make(&w);
+    bench_open(&sink, "three", FUNC_ROW);
+    build_three(&sink, true);
+    row_print(sink.m, sink.f, "three", NULL, &adding, &sink.info);
+    assert_int_equal(sink.info.nptr, w.info.nptr);
+    so = load_text("three", adding.s);
+    for (int i = 1; i <= 3; i++)
+        for (size_t k = 0; k < w.bytes[i] / 4; k++)
+            ((float *)w.ptr[i])[k] = 1.0f;
+    launch(&w, so, "three", 3);
+    for (int i = 1; i <= 3; i++)
+        for (size_t k = 0; k < w.bytes[i] / 4; k++)
+            ((float *)w.ptr[i])[k] -= 1.0f;
+    check_results(&w, "three", 1e-6, adding.s);
+    dlclose(so);
+    buf_free(&text);
+    buf_free(&adding);
+    bench_close(&sink);
+    bench_close(&w);
+}
+
+/* ---- a share of the vocabulary ------------------------------------------------ */
+
+static AxisSet pair_axis(Bench *b)
+{
+    return 1u << mesh_atom(&b->m->mesh, sym_intern(b->m->names, "tp"), 0, 2, 1,
+                           false);
+}
+
+/* Halves dimension v of every value that has it. */
+static void split_all(Bench *b)
+{
+    uint8_t atom = 0; /* the only one, of pair_axis */
+    Layout l = {0};
+
+    layout_set_split(&l, 'v', &atom, 1);
+    for (uint32_t i = 1; i < b->m->values.n; i++)
+        b->m->values.v[i].layout =
+            type_dim(value_type(b->m, (ValueId){i}), 'v') < 0
+                ? layout_whole(b->m) : layout_intern(b->m, &l);
+    b->m->props |= PROP_LAYOUT;
+}
+
+/* Label picking, padding mask, and a value that only the first rank keeps. */
+static void build_vocabulary_share(Bench *b)
+{
+    ValueId x = param(b, "x", "sbv", DT_F32), t = param(b, "t", "sb", DT_I32);
+    Sym v = sym_intern(b->m->names, "v");
+    Attr hot[] = {attr_of_sym(AK_DIMS, v),
+                  attr_of_int(AK_SIZE, size_of_dim('v'))};
+    Attr below[] = {hot[0], hot[1], attr_of_int(AK_LIMIT, 250)};
+    Attr axes[] = {attr_of_axes(AK_AXES, pair_axis(b))};
+    ValueId real = with_attrs(b, OP_INRANGE, (ValueId){0}, below, 3);
+
+    result(b, two(b, OP_MUL, x, with_attrs(b, OP_ONEHOT, t, hot, 2)));
+    result(b, two(b, OP_MUL, x, real));
+    result(b, with_attrs(b, OP_ONLY, x, axes, 1));
+    split_all(b);
+}
+
+static void test_vocabulary_share(void **state)
+{
+    const Program p = {"share", build_vocabulary_share, 1e-7};
+    Buf text = {0};
+    Bench w;
+    void *so;
+
+    (void)state;
+    bench_make(&w, &p, &text);
+    assert_int_equal(w.info.nimm, 3);
+    so = load_text("share", text.s);
+    operands_make(&w);
+    for (w.rank = 0; w.rank < 2; w.rank++) {
+        starts_set(&w);
+        launch(&w, so, "share", 2);
+        check_results(&w, "share", 1e-7, text.s);
+    }
+    dlclose(so);
+    buf_free(&text);
+    bench_close(&w);
+}
+
 /* ---- what cannot be one kernel, what may share memory ------------------- */
 
 /* A column reduction whose result meets the rows again. */
@@ -446,6 +572,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs),
         cmocka_unit_test(test_programs_compile_for_cuda),
+        cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_vocabulary_share),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_in_place_runs),
