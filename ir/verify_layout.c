@@ -212,9 +212,11 @@ static const char *check_product(const Module *m, ValueId x, ValueId y,
     bad = bad ? bad : agree(m, &all, type, l);
     if (bad)
         return bad;
-    if (a->partial | a->partial_max | b->partial | b->partial_max)
-        return "an operand is only a partial sum";
-    return l->partial == summed_atoms(m, &operands, type) && !l->partial_max
+    if ((a->partial && b->partial) || a->partial_max || b->partial_max)
+        return "both operands of a product are only partial";
+    return l->partial == (summed_atoms(m, &operands, type) | a->partial |
+                          b->partial) &&
+                   !l->partial_max
                ? NULL
                : "a product is a partial sum over other axes";
 }

@@ -211,8 +211,12 @@ static const Fault layout_faults[] = {
      "%20 = all_reduce %2 {axes=tp.dp} : f32[h=8] {}\n"
      "accum %20 {tensor=@norm, field=grad}",
      "not that in which the field rests"},
-    {"dots_accum %dq, %n.2 {tensors=[@q]}",
-     "dots_accum %dk, %n.2 {tensors=[@k]}", "an operand is only a partial sum"},
+    {"grad f32 {g@tp.0 +tp.1.dp}", "grad f32 {g@tp.0 +dp}",
+     "a product is a partial sum over other axes"},
+    {"dots_accum %dq, %dv, %n.2 {tensors=[@q, @k]}",
+     "%x9 = dot %o, %wo {dims=sbh, dtype=f32} : f32[s=8, b=4, h=8] {b@dp +tp}\n"
+     "dots_accum %dv, %x9 {tensors=[@k]}",
+     "both operands of a product are only partial"},
     {"call %x.2 {callee=@layer.fwd", "call %x {callee=@layer.fwd",
      "operand 1 is not laid out as its parameter"},
     {"f32[s=8, b=4, h=8] {b@dp s@tp}, f32[l=2",
