@@ -1,0 +1,279 @@
+/* compile.c - `megac compile SPEC`: from YAML to a folder of executables.
+ *
+ * Spec → module → passes → addresses → plans, which are verified together →
+ * kernels → the output folder.  Nothing is written unless all of it succeeds.
+ */
+#include "driver/compile.h"
+#include "driver/program.h"
+
+#include "codegen/verify_plan.h"
+#include "passes/check.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct {
+    const char *output, *target, *dump_ir, *stop_after;
+    CliList sets;
+    bool verify_each, plan_only, stats;
+} args;
+
+static const CliOption options[] = {
+    {"--output", 'o', "DIR", CLI_TEXT, &args.output,
+     "the folder to write (default: out)"},
+    {"--set", 0, "KEY=VALUE", CLI_LIST, &args.sets,
+     "change a value of the spec: --set parallel.tp=4"},
+    {"--target", 0, "cpu|cuda[:ARCH]", CLI_TEXT, &args.target,
+     "short for target.backend and target.arch"},
+    {"--dump-ir", 0, "PASS", CLI_MAYBE, &args.dump_ir,
+     "print the module after PASS, or after every pass (all)"},
+    {"--stop-after", 0, "PASS", CLI_TEXT, &args.stop_after,
+     "run no further pass, and write nothing"},
+    {"--verify-each", 0, NULL, CLI_FLAG, &args.verify_each,
+     "execute a shrunken copy before and after each pass, and compare"},
+    {"--plan-only", 0, NULL, CLI_FLAG, &args.plan_only,
+     "plan and verify, but compile no kernel and write nothing"},
+    {"--stats", 0, NULL, CLI_FLAG, &args.stats,
+     "print where the time went and what the plans hold"},
+    CLI_OPTIONS_END,
+};
+
+/* ---- settings ---------------------------------------------------------------- */
+
+/* --target is shorthand for two settings. */
+static CliExit add_target(Arena *a)
+{
+    const char *colon = args.target ? strchr(args.target, ':') : NULL;
+    size_t n = colon ? (size_t)(colon - args.target)
+                     : strlen(args.target ? args.target : "");
+
+    if (!args.target)
+        return CLI_DONE;
+    if (n == 0 || (colon && !colon[1]))
+        return cli_usage("--target %s: expected cpu or cuda[:ARCH]",
+                         args.target);
+    vec_push(&args.sets, arena_printf(a, "target.backend=%.*s", (int)n,
+                                      args.target));
+    if (colon)
+        vec_push(&args.sets, arena_printf(a, "target.arch=%s", colon + 1));
+    return CLI_DONE;
+}
+
+static CliExit check_pass_names(void)
+{
+    const char *dump = args.dump_ir && *args.dump_ir ? args.dump_ir : "all";
+
+    if (strcmp(dump, "all") != 0 && !pass_find(dump))
+        return cli_usage("--dump-ir: there is no pass `%s`", dump);
+    if (args.stop_after && !pass_find(args.stop_after))
+        return cli_usage("--stop-after: there is no pass `%s`",
+                         args.stop_after);
+    return CLI_DONE;
+}
+
+/* ---- verification ------------------------------------------------------------- */
+
+CliExit compile_verify_passes(const Input *in)
+{
+    PassOptions each = {.verify_each = true};
+    Input small = *in;
+    Program p;
+    CliExit code;
+
+    small.spec = spec_shrink(in->arena, in->spec);
+    code = program_build(&small, &each, &p);
+    program_free(&p);
+    return code;
+}
+
+/* The ranks of one pipeline stage, ascending. */
+static PlanClass class_of(Arena *a, const Module *m, const Plan *plan,
+                          uint32_t pp)
+{
+    AxisSet axis = mesh_axis(m, "pp");
+    uint32_t *ranks = arena_array(a, uint32_t, m->mesh.world), n = 0;
+
+    for (uint32_t r = 0; r < m->mesh.world; r++)
+        if (axes_index(&m->mesh, axis, r) == pp)
+            ranks[n++] = r;
+    return (PlanClass){plan, ranks, n};
+}
+
+static CliExit load_plans(const EmitOutput *out, Plan *plans)
+{
+    for (uint32_t i = 0; i < out->n; i++) {
+        Status s = plan_load(out->plans[i].s, out->plans[i].len, &plans[i]);
+        if (s) {
+            cli_failed(s);
+            return CLI_BUG;
+        }
+    }
+    return CLI_DONE;
+}
+
+CliExit compile_verify_plans(const Input *in, const Module *m,
+                             const EmitOutput *out, PlanVerifyStats *stats)
+{
+    Plan *plans = arena_array(in->arena, Plan, out->n);
+    PlanClass *classes = arena_array(in->arena, PlanClass, out->n);
+    CliExit code = load_plans(out, plans);
+
+    for (uint32_t i = 0; code == CLI_DONE && i < out->n; i++)
+        classes[i] = class_of(in->arena, m, &plans[i], i);
+    if (code == CLI_DONE && !plan_verify(in->diag, classes, out->n, stats)) {
+        diag_print(in->diag, stderr);
+        code = CLI_BUG;
+    }
+    for (uint32_t i = 0; i < out->n; i++)
+        plan_free(&plans[i]);
+    return code;
+}
+
+/* ---- memory --------------------------------------------------------------------- */
+
+CliExit compile_check_memory(const Input *in, const Program *p)
+{
+    int64_t capacity =
+        (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    Loc where = spec_loc(in->spec, "model.hidden_size");
+
+    if (in->spec->target.backend != BACKEND_CPU ||
+        memplan_fits(p->m, p->mem, capacity, where))
+        return CLI_DONE;
+    diag_print(in->diag, stderr);
+    return CLI_FIT;
+}
+
+/* ---- kernels and files -------------------------------------------------------------- */
+
+/* megac-rank lies beside this program. */
+static const char *rank_program(Arena *a)
+{
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    if (n < 0)
+        return "megac-rank";
+    self[n] = '\0';
+    slash = strrchr(self, '/');
+    *slash = '\0';
+    return arena_printf(a, "%s/megac-rank", self);
+}
+
+static bool build_kernels(const Input *in, const EmitOutput *out, Buf *objects)
+{
+    uint32_t threads = (uint32_t)MC_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L);
+    Loc where = spec_loc(in->spec, "target.arch");
+    const char *arch = in->spec->target.arch;
+
+    if (in->spec->target.backend == BACKEND_CPU)
+        return codegen_cpu_build(out->units, out->nunits, arch, threads,
+                                 in->diag, where, objects);
+    return codegen_cuda_build(out->units, out->nunits, arch, threads, in->diag,
+                              where, objects);
+}
+
+static bool write_package(const Input *in, const EmitInput *input,
+                          const EmitOutput *out)
+{
+    Buf *objects = arena_array(in->arena, Buf, MC_MAX(out->nunits, 1));
+    const char *dir = args.output ? args.output : "out";
+    bool ok = build_kernels(in, out, objects) &&
+              package_write(dir, input, out, objects, rank_program(in->arena));
+
+    for (uint32_t i = 0; i < out->nunits; i++)
+        buf_free(&objects[i]);
+    return ok;
+}
+
+/* ---- the command ---------------------------------------------------------------------- */
+
+static void print_stats(const Program *p, const double *seconds,
+                        const PlanVerifyStats *v, double total)
+{
+    for (uint32_t i = 0; i < passes_count; i++)
+        fprintf(stderr, "%-12s %8.1f ms\n", passes[i].name, 1e3 * seconds[i]);
+    fprintf(stderr, "%-12s %8.1f ms\n", "all", 1e3 * total);
+    fprintf(stderr,
+            "%u ranks in %u classes; %llu instructions, %llu collectives, "
+            "%llu messages in a step of one rank of each\n",
+            p->m->mesh.world, p->mem->npp, (unsigned long long)v->instrs,
+            (unsigned long long)v->collectives,
+            (unsigned long long)v->messages);
+    for (uint32_t i = 0; i < p->mem->npp; i++)
+        fprintf(stderr, "stage %u: arena %lld bytes, bound %lld\n", i,
+                (long long)p->mem->report[i].total,
+                (long long)p->mem->report[i].lower_bound);
+}
+
+static CliExit finish(const Input *in, const Program *p, const double *seconds,
+                      double start)
+{
+    EmitInput input = {p->m, p->mem, in->spec};
+    EmitOutput out = {0};
+    PlanVerifyStats stats = {0};
+    CliExit code = compile_check_memory(in, p);
+
+    if (code == CLI_DONE && !emit_plans(in->arena, &input, &out))
+        code = CLI_INPUT;
+    if (code == CLI_DONE)
+        code = compile_verify_plans(in, p->m, &out, &stats);
+    if (code == CLI_DONE && !args.plan_only &&
+        !write_package(in, &input, &out))
+        code = CLI_INPUT;
+    if (code == CLI_DONE && args.stats)
+        print_stats(p, seconds, &stats, mc_seconds() - start);
+    diag_print(in->diag, stderr);
+    emit_free(&out);
+    return code;
+}
+
+static CliExit compile(const Input *in)
+{
+    double *seconds = arena_array(in->arena, double, passes_count);
+    double start = mc_seconds();
+    PassOptions o = {.stop_after = args.stop_after, .dump_to = stdout,
+                     .seconds = seconds};
+    Program p = {0};
+    CliExit code = CLI_DONE;
+
+    if (args.dump_ir)
+        o.dump_after = *args.dump_ir ? args.dump_ir : "all";
+    if (args.verify_each)
+        code = compile_verify_passes(in);
+    if (code == CLI_DONE)
+        code = program_build(in, &o, &p);
+    if (code == CLI_DONE && p.mem)
+        code = finish(in, &p, seconds, start);
+    program_free(&p);
+    return code;
+}
+
+static CliExit run(const CliList *operands)
+{
+    Arena *a = arena_new();
+    CliExit code = add_target(a);
+    Input in = {0};
+
+    if (code == CLI_DONE)
+        code = check_pass_names();
+    if (code == CLI_DONE) {
+        code = input_open(&in, operands->v[0], &args.sets);
+        if (code == CLI_DONE)
+            code = compile(&in);
+        input_close(&in);
+    }
+    arena_free(a);
+    return code;
+}
+
+const CliCommand cmd_compile = {
+    .name = "compile",
+    .operands = "SPEC",
+    .help = "compile a spec into one executable per rank",
+    .options = options,
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};
