@@ -72,7 +72,7 @@ static void callers_extend(Module *m, FuncId g, FuncId f, NodeId table)
         ValueMap none = {0};
 
         if (node_of(m, id)->op != OP_CALL ||
-            call_scan(m, node_of(m, id)).callee.i != f.i)
+            attr_func(m, node_of(m, id)->attrs, AK_CALLEE).i != f.i)
             continue;
         if (!made.i) {
             NodeId copy = node_copy(m, (FuncId){0}, table, &none);
@@ -81,7 +81,7 @@ static void callers_extend(Module *m, FuncId g, FuncId f, NodeId table)
             made = node_of(m, copy)->res;
         }
         call_extend(m, id, made);
-        map_free(&none);
+        vmap_free(&none);
     }
 }
 
@@ -98,9 +98,9 @@ static void table_hoist(Module *m, FuncId f, uint32_t pos)
     param = func_param(m, f, value_of(m, res)->type, NULL);
     value_of(m, param)->layout = value_of(m, res)->layout;
     value_of(m, param)->name = value_of(m, res)->name;
-    map_set(&map, res, param);
+    vmap_set(&map, res, param);
     func_substitute(m, f, &map);
-    map_free(&map);
+    vmap_free(&map);
     for (uint32_t g = 1; g < m->funcs.n; g++)
         if (m->funcs.v[g].kind == FUNC_GRAPH)
             callers_extend(m, (FuncId){g}, f, table);

@@ -16,7 +16,8 @@ typedef struct {
     bool *needed;     /* by item: a result of its cluster's program */
     uint32_t *key;    /* by cluster: place in the body it would like */
     ItemVec *after;   /* by cluster: clusters that wait for it */
-    uint32_t *waits;  /* by cluster: for how many others */
+    uint32_t *waits;  /* by cluster: how often it occurs in `after` */
+    ItemVec ready;    /* clusters that wait for none */
     ValueMap map;     /* old results to those of calls */
     Vec(NodeId) body;
 } Outline;
@@ -129,10 +130,9 @@ static void lists_make(Outline *o)
 
 static void wait_add(Outline *o, uint32_t before, uint32_t c)
 {
-    if (before == c || items_have(&o->after[before], c))
+    if (before == c)
         return;
     vec_push(&o->after[before], c);
-    items_sort(&o->after[before]);
     o->waits[c]++;
 }
 
@@ -195,11 +195,11 @@ static void params_add(Outline *o, uint32_t c, FuncId f, ValueMap *map,
             ValueId param;
 
             if ((def && items_have(&o->list[c], def - 1)) ||
-                map_get(map, v).i != v.i)
+                vmap_get(map, v).i != v.i)
                 continue;
             param = func_param(m, f, value_of(m, v)->type, NULL);
             value_of(m, param)->layout = value_of(m, v)->layout;
-            map_set(map, v, param);
+            vmap_set(map, v, param);
             args[nargs++] = v;
         }
     *out_nargs = nargs;
@@ -233,7 +233,7 @@ static void results_add(Outline *o, uint32_t c, FuncId f, const ValueMap *map,
             continue;
         vec_push(out_items, item);
         vec_push(&func_of(m, f)->results,
-                 map_get(map, node_res(fusion_node(o->x, item), 0)));
+                 vmap_get(map, node_res(fusion_node(o->x, item), 0)));
     }
 }
 
@@ -287,41 +287,71 @@ static const char *program_name(const Outline *o, uint32_t c)
     return name;
 }
 
-/* From the parameters on: all but the name. */
-static void program_text(const Module *m, FuncId f, Buf *out)
-{
-    Buf whole = {0};
+/* Two programs walked side by side: which value of one is which of the other. */
+typedef struct {
+    const Module *m;
+    Vec(ValueId) left, right;
+} Likeness;
 
-    func_print(m, f, &whole);
-    buf_puts(out, strchr(buf_str(&whole), '('));
-    buf_free(&whole);
+static bool likeness_add(Likeness *s, ValueId left, ValueId right)
+{
+    const Value *x = &s->m->values.v[left.i], *y = &s->m->values.v[right.i];
+
+    vec_push(&s->left, left);
+    vec_push(&s->right, right);
+    return x->type.i == y->type.i && x->layout.i == y->layout.i;
+}
+
+static bool likeness_has(const Likeness *s, ValueId left, ValueId right)
+{
+    for (uint32_t i = 0; i < s->left.n; i++)
+        if (s->left.v[i].i == left.i)
+            return s->right.v[i].i == right.i;
+    return false;
+}
+
+static bool nodes_alike(Likeness *s, const Node *x, const Node *y)
+{
+    bool same = x->op == y->op && x->attrs.i == y->attrs.i &&
+                x->nargs == y->nargs && x->nres == y->nres;
+
+    for (uint32_t i = 0; same && i < x->nargs; i++)
+        same = likeness_has(s, node_arg(s->m, x, i), node_arg(s->m, y, i));
+    for (uint32_t i = 0; same && i < x->nres; i++)
+        same = likeness_add(s, node_res(x, i), node_res(y, i));
+    return same;
+}
+
+static bool programs_alike(const Module *m, const Func *f, const Func *g)
+{
+    Likeness s = {.m = m};
+    bool same = g->kind == FUNC_ROW && g->params.n == f->params.n &&
+                g->results.n == f->results.n && g->body.n == f->body.n;
+
+    for (uint32_t i = 0; same && i < f->params.n; i++)
+        same = likeness_add(&s, f->params.v[i], g->params.v[i]);
+    for (uint32_t i = 0; same && i < f->body.n; i++)
+        same = nodes_alike(&s, &m->nodes.v[f->body.v[i].i],
+                           &m->nodes.v[g->body.v[i].i]);
+    for (uint32_t i = 0; same && i < f->results.n; i++)
+        same = likeness_has(&s, f->results.v[i], g->results.v[i]);
+    vec_free(&s.left);
+    vec_free(&s.right);
+    return same;
 }
 
 /* An earlier program that is the same, in whose favour f is dropped; or f. */
 static FuncId program_settle(Module *m, FuncId f)
 {
-    Buf mine = {0}, other = {0};
-
-    program_text(m, f, &mine);
     for (uint32_t i = 1; i < f.i; i++) {
-        Func *func = &m->funcs.v[i];
-        bool same = func->kind == FUNC_ROW && func->name.i &&
-                    func->body.n == func_of(m, f)->body.n;
-
-        other.len = 0;
-        if (same)
-            program_text(m, (FuncId){i}, &other);
-        if (!same || strcmp(buf_str(&mine), buf_str(&other)) != 0)
+        if (!programs_alike(m, func_of(m, f), &m->funcs.v[i]))
             continue;
         vec_free(&func_of(m, f)->params);
         vec_free(&func_of(m, f)->results);
         vec_free(&func_of(m, f)->body);
         m->funcs.n--;
-        f = (FuncId){i};
-        break;
+        return (FuncId){i};
     }
-    buf_free(&mine);
-    buf_free(&other);
     return f;
 }
 
@@ -346,7 +376,7 @@ static void call_add(Outline *o, FuncId f, const ValueId *args, uint32_t nargs,
         value_of(m, to)->layout = value_of(m, from)->layout;
         value_of(m, to)->name = value_of(m, from)->name;
         value_of(m, to)->hint = value_of(m, from)->hint;
-        map_set(&o->map, from, to);
+        vmap_set(&o->map, from, to);
     }
     vec_push(&o->body, made);
 }
@@ -366,7 +396,7 @@ static void program_emit(Outline *o, uint32_t c)
     nodes_add(o, c, f, &map);
     results_add(o, c, f, &map, &items);
     call_add(o, program_settle(m, f), args, nargs, &items, loc);
-    map_free(&map);
+    vmap_free(&map);
     vec_free(&items);
 }
 
@@ -382,31 +412,35 @@ static void cluster_emit(Outline *o, uint32_t c)
     else if (o->list[c].n)
         program_emit(o, c);
     for (uint32_t i = 0; i < o->after[c].n; i++)
-        o->waits[o->after[c].v[i]]--;
-    o->waits[c] = UINT32_MAX;
+        if (--o->waits[o->after[c].v[i]] == 0)
+            vec_push(&o->ready, o->after[c].v[i]);
 }
 
 /* Of all clusters that need not wait, the one that came first. */
-static uint32_t cluster_next(const Outline *o)
+static uint32_t ready_take(Outline *o)
 {
-    uint32_t best = UINT32_MAX;
+    uint32_t best = 0, c;
 
-    for (uint32_t c = 0; c < o->x->n; c++)
-        if (o->x->member[c].n && o->waits[c] == 0 &&
-            (best == UINT32_MAX || o->key[c] < o->key[best]))
-            best = c;
-    return best;
+    for (uint32_t i = 1; i < o->ready.n; i++)
+        if (o->key[o->ready.v[i]] < o->key[o->ready.v[best]])
+            best = i;
+    c = o->ready.v[best];
+    o->ready.v[best] = vec_last(&o->ready);
+    o->ready.n--;
+    return c;
 }
 
 static void body_make(Outline *o)
 {
     Module *m = o->x->m;
-    uint32_t c;
 
-    while ((c = cluster_next(o)) != UINT32_MAX)
-        cluster_emit(o, c);
-    for (uint32_t i = 0; i < o->x->n; i++)
-        mc_assert(!o->x->member[i].n || o->waits[i] == UINT32_MAX);
+    for (uint32_t c = 0; c < o->x->n; c++)
+        if (o->x->member[c].n && !o->waits[c])
+            vec_push(&o->ready, c);
+    while (o->ready.n)
+        cluster_emit(o, ready_take(o));
+    for (uint32_t c = 0; c < o->x->n; c++)
+        mc_assert(!o->waits[c]);
     vec_free(&func_of(m, o->x->f)->body);
     for (uint32_t i = 0; i < o->body.n; i++)
         vec_push(&func_of(m, o->x->f)->body, o->body.v[i]);
@@ -431,6 +465,7 @@ void fusion_outline(Fusion *x)
         vec_free(&o.list[c]);
         vec_free(&o.after[c]);
     }
-    map_free(&o.map);
+    vmap_free(&o.map);
+    vec_free(&o.ready);
     vec_free(&o.body);
 }
