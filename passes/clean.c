@@ -155,7 +155,7 @@ static void cse_in(Module *m, Func *fn)
         Node *n = node_of(m, id);
         bool merged = false;
         for (uint32_t k = 0; k < n->nargs; k++)
-            m->args.v[n->arg + k] = map_get(&map, m->args.v[n->arg + k]);
+            m->args.v[n->arg + k] = vmap_get(&map, m->args.v[n->arg + k]);
         if (op_info[n->op].flags & OPF_EFFECT)
             version++;
         for (uint32_t k = 0; k < seen.n && !merged; k++) {
@@ -163,7 +163,7 @@ static void cse_in(Module *m, Func *fn)
             merged = same_node(m, old, n) &&
                      (!reads_state(n) || seen.v[k].version == version);
             for (uint32_t r = 0; merged && r < n->nres; r++)
-                map_set(&map, node_res(n, r), node_res(old, r));
+                vmap_set(&map, node_res(n, r), node_res(old, r));
         }
         if (merged)
             continue;
@@ -173,9 +173,9 @@ static void cse_in(Module *m, Func *fn)
     }
     fn->body.n = kept;
     for (uint32_t i = 0; i < fn->results.n; i++)
-        fn->results.v[i] = map_get(&map, fn->results.v[i]);
+        fn->results.v[i] = vmap_get(&map, fn->results.v[i]);
     vec_free(&seen);
-    map_free(&map);
+    vmap_free(&map);
 }
 
 void clean_cse(Module *m)

@@ -227,11 +227,11 @@ static void forward_calls(GradPass *p, FuncId f)
             ValueId from = node_res(&n, k), to = node_res(node_of(m, made), k);
             value_of(m, to)->name = value_of(m, from)->name;
             value_of(m, to)->hint = value_of(m, from)->hint;
-            map_set(&map, from, to);
+            vmap_set(&map, from, to);
         }
     }
     func_substitute(m, f, &map);
-    map_free(&map);
+    vmap_free(&map);
     vec_free(&old.body);
 }
 
@@ -310,7 +310,7 @@ static void save(Remat *r, ValueId v)
     r->saved.v[v.i] = true;
     vec_push(&r->g->info->saved, v);
     vec_push(&func_of(r->g->m, r->g->bwd)->params, stand_in);
-    map_set(&r->to_bwd, v, stand_in);
+    vmap_set(&r->to_bwd, v, stand_in);
 }
 
 /* Free: costs neither memory nor noticeable time to have again. */
@@ -383,7 +383,7 @@ static void again(Remat *r, ValueId v)
     Module *m = r->g->m;
     NodeId def = value_of(m, v)->def;
 
-    if (map_get(&r->to_bwd, v).i != v.i)
+    if (vmap_get(&r->to_bwd, v).i != v.i)
         return;
     mc_assert(def.i);
     for (uint32_t i = 0; i < node_of(m, def)->nargs; i++)
@@ -418,12 +418,12 @@ static void place_recomputed(Remat *r)
             if (v.i == 0)
                 continue;
             again(r, v);
-            map_set(&to_real, stand_in, map_get(&r->to_bwd, v));
+            vmap_set(&to_real, stand_in, vmap_get(&r->to_bwd, v));
         }
         vec_push(&func_of(m, g->bwd)->body, id);
     }
     func_substitute(m, g->bwd, &to_real);
-    map_free(&to_real);
+    vmap_free(&to_real);
     vec_free(&old.body);
 }
 
@@ -451,7 +451,7 @@ static void settle_needs(Grad *g)
             vec_push(&func_of(g->m, g->fwd)->results, g->info->saved.v[i]);
     }
     vec_free(&r.saved);
-    map_free(&r.to_bwd);
+    vmap_free(&r.to_bwd);
 }
 
 /* ---- one function -------------------------------------------------------------------- */

@@ -69,10 +69,10 @@ static ValueId regenerate(Place *p, ValueId v, LayoutId to)
     for (uint32_t i = 0; i < node_of(m, def)->nargs; i++) {
         ValueId arg = node_arg(m, node_of(m, def), i);
         Layout l = restricted(layout_of(m, to), value_type(m, arg));
-        map_set(&map, arg, convert(p, arg, layout_intern(m, &l)));
+        vmap_set(&map, arg, convert(p, arg, layout_intern(m, &l)));
     }
     copy = node_copy(m, p->f, def, &map);
-    map_free(&map);
+    vmap_free(&map);
     v = node_res(node_of(m, copy), 0);
     value_of(m, v)->layout = to;
     return v;
@@ -435,7 +435,7 @@ static void impose_hint(Place *p, ValueId v)
     c = convert(p, v, named);
     value_of(p->m, v)->hint = (Sym){0};
     value_of(p->m, c)->hint = hint;
-    map_set(&p->now, v, c);
+    vmap_set(&p->now, v, c);
 }
 
 static void find_goals(Place *p, const Func *fn)
@@ -461,7 +461,7 @@ static void settle_results(Place *p, const Node *call)
     uint32_t carry = 0;
 
     for (uint32_t i = 0; i < func_of(m, p->f)->results.n; i++) {
-        ValueId v = map_get(&p->now, func_of(m, p->f)->results.v[i]);
+        ValueId v = vmap_get(&p->now, func_of(m, p->f)->results.v[i]);
         LayoutId to = completed(m, value_of(m, v)->layout);
         if (call && call_res_mode(m, call, i) == MODE_CARRY) {
             while (call_arg_mode(m, call, carry) != MODE_CARRY)
@@ -489,7 +489,7 @@ static void lay_function(Place *outer, FuncId f, const Node *call)
         NodeId id = old.body.v[i];
         for (uint32_t k = 0; k < node_of(m, id)->nargs; k++)
             set_arg(&p, id, k,
-                    map_get(&p.now, node_arg(m, node_of(m, id), k)));
+                    vmap_get(&p.now, node_arg(m, node_of(m, id), k)));
         lay_node(&p, id);
         vec_push(&func_of(m, f)->body, id);
         for (uint32_t k = 0; k < node_of(m, id)->nres; k++)
@@ -497,7 +497,7 @@ static void lay_function(Place *outer, FuncId f, const Node *call)
     }
     settle_results(&p, call);
     vec_free(&old.body);
-    map_free(&p.now);
+    vmap_free(&p.now);
     vec_free(&p.made);
     vec_free(&p.goal);
 }

@@ -45,9 +45,9 @@ typedef struct {
     Vec(ValueId) to; /* by old ValueId; 0: itself */
 } ValueMap;
 
-void map_set(ValueMap *map, ValueId from, ValueId to);
-ValueId map_get(const ValueMap *map, ValueId v);
-void map_free(ValueMap *map);
+void vmap_set(ValueMap *map, ValueId from, ValueId to);
+ValueId vmap_get(const ValueMap *map, ValueId v);
+void vmap_free(ValueMap *map);
 
 /* Appends a copy of `n` to f with operands mapped, and maps its results to the
  * copies' (types, layouts, names and hints are kept).  Returns the copy. */

@@ -176,7 +176,7 @@ static void run_action(Pipe *p, const Action *a)
 
     for (uint32_t i = 0; i < n.nargs; i++) {
         ValueId v = node_arg(p->m, &n, i);
-        map_set(&map, v, operand(p, v, s, a->microbatch));
+        vmap_set(&map, v, operand(p, v, s, a->microbatch));
     }
     copy = node_copy(p->m, p->main, call, &map);
     for (uint32_t i = 0; i < n.nres; i++)
@@ -185,7 +185,7 @@ static void run_action(Pipe *p, const Action *a)
     for (uint32_t i = 0; i < n.nres; i++)
         send_result(p, node_res(&n, i), node_res(node_of(p->m, copy), i),
                     a->microbatch);
-    map_free(&map);
+    vmap_free(&map);
 }
 
 /* ---- what a rank holds -------------------------------------------------------------- */
@@ -253,7 +253,7 @@ static ValueId surviving(const Pipe *p, const Node *n)
     ValueId kept = GONE;
 
     for (uint32_t i = 0; i < n->nargs; i++) {
-        ValueId v = map_get(&p->map, node_arg(p->m, n, i));
+        ValueId v = vmap_get(&p->map, node_arg(p->m, n, i));
         if (v.i != GONE.i)
             kept = v;
     }
@@ -263,7 +263,7 @@ static ValueId surviving(const Pipe *p, const Node *n)
 static bool lacks_operand(const Pipe *p, const Node *n)
 {
     for (uint32_t i = 0; i < n->nargs; i++)
-        if (map_get(&p->map, node_arg(p->m, n, i)).i == GONE.i)
+        if (vmap_get(&p->map, node_arg(p->m, n, i)).i == GONE.i)
             return true;
     return false;
 }
@@ -271,7 +271,7 @@ static bool lacks_operand(const Pipe *p, const Node *n)
 static void drop(Pipe *p, const Node *n)
 {
     for (uint32_t i = 0; i < n->nres; i++)
-        map_set(&p->map, node_res(n, i), GONE);
+        vmap_set(&p->map, node_res(n, i), GONE);
 }
 
 static const Tensor *state_tensor(const Pipe *p, const Node *n)
@@ -333,10 +333,10 @@ static void settle_norm(Pipe *p, const Node *old)
     for (uint32_t i = 0; i < old->nres && pp; i++) {
         ValueId was = node_res(old, i);
         if (has_hint(p, was, "tied") && !p->embedding)
-            map_set(&p->map, was, GONE);
+            vmap_set(&p->map, was, GONE);
         if (has_hint(p, was, "total"))
-            map_set(&p->map, was,
-                    sum_over_stages(p, map_get(&p->map, was), pp));
+            vmap_set(&p->map, was,
+                    sum_over_stages(p, vmap_get(&p->map, was), pp));
     }
 }
 
@@ -348,7 +348,7 @@ static void copy_step_node(Pipe *p, NodeId id)
     if (t && !p->held[attr_tensor(p->m, n.attrs, AK_TENSOR).i]) {
         drop(p, &n);
     } else if (n.op == OP_ADD && lacks_operand(p, &n)) {
-        map_set(&p->map, node_res(&n, 0), surviving(p, &n));
+        vmap_set(&p->map, node_res(&n, 0), surviving(p, &n));
         if (surviving(p, &n).i != GONE.i)
             settle_norm(p, &n);
     } else if (lacks_operand(p, &n)) {
@@ -415,7 +415,7 @@ static FuncId rank_program(Module *m, const Schedule *schedule, uint32_t pp)
                           (size_t)mbs * func_of(m, p.micro)->params.n);
     hold_stages(&p);
     main = build_main(&p);
-    map_free(&p.map);
+    vmap_free(&p.map);
     arena_free(scratch);
     return main;
 }

@@ -211,16 +211,16 @@ static void reshard_function(Module *m, FuncId f)
         NodeId id = old.body.v[i];
         for (uint32_t k = 0; k < node_of(m, id)->nargs; k++) {
             ValueId *arg = &m->args.v[node_of(m, id)->arg + k];
-            *arg = map_get(&map, *arg);
+            *arg = vmap_get(&map, *arg);
         }
         const Node n = *node_of(m, id);
         if (n.op == OP_CONVERT)
-            map_set(&map, node_res(&n, 0), lower(m, f, &n));
+            vmap_set(&map, node_res(&n, 0), lower(m, f, &n));
         else
             vec_push(&func_of(m, f)->body, id);
     }
     func_substitute(m, f, &map);
-    map_free(&map);
+    vmap_free(&map);
     vec_free(&old.body);
 }
 

@@ -1,19 +1,19 @@
 /* rewrite.c - copying nodes between functions under a map of values. */
 #include "passes/passes.h"
 
-void map_set(ValueMap *map, ValueId from, ValueId to)
+void vmap_set(ValueMap *map, ValueId from, ValueId to)
 {
     while (map->to.n <= from.i)
         vec_push(&map->to, ((ValueId){0}));
     map->to.v[from.i] = to;
 }
 
-ValueId map_get(const ValueMap *map, ValueId v)
+ValueId vmap_get(const ValueMap *map, ValueId v)
 {
     return v.i < map->to.n && map->to.v[v.i].i ? map->to.v[v.i] : v;
 }
 
-void map_free(ValueMap *map)
+void vmap_free(ValueMap *map)
 {
     vec_free(&map->to);
 }
@@ -38,7 +38,7 @@ NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map)
 
     mc_assert(old.nargs <= MC_LEN(args) && old.nres <= MC_LEN(types));
     for (uint32_t i = 0; i < old.nargs; i++)
-        args[i] = map_get(map, node_arg(m, &old, i));
+        args[i] = vmap_get(map, node_arg(m, &old, i));
     for (uint32_t i = 0; i < old.nres; i++)
         types[i] = value_of(m, node_res(&old, i))->type;
     copy = node_new(m, f, (Op)old.op, args, old.nargs, old.attrs, types,
@@ -47,7 +47,7 @@ NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map)
     for (uint32_t i = 0; i < old.nres; i++) {
         ValueId res = node_res(node_of(m, copy), i);
         value_like(m, node_res(&old, i), res);
-        map_set(map, node_res(&old, i), res);
+        vmap_set(map, node_res(&old, i), res);
     }
     return copy;
 }
@@ -59,8 +59,8 @@ void func_substitute(Module *m, FuncId f, const ValueMap *map)
     for (uint32_t i = 0; i < fn->body.n; i++) {
         const Node *n = node_of(m, fn->body.v[i]);
         for (uint32_t k = 0; k < n->nargs; k++)
-            m->args.v[n->arg + k] = map_get(map, m->args.v[n->arg + k]);
+            m->args.v[n->arg + k] = vmap_get(map, m->args.v[n->arg + k]);
     }
     for (uint32_t i = 0; i < fn->results.n; i++)
-        fn->results.v[i] = map_get(map, fn->results.v[i]);
+        fn->results.v[i] = vmap_get(map, fn->results.v[i]);
 }

@@ -60,14 +60,14 @@ static Node body_node(const Cut *c, uint32_t i)
 static ValueId import(Part *p, ValueId v, TypeId t)
 {
     Module *m = p->cut->m;
-    ValueId here = map_get(&p->map, v);
+    ValueId here = vmap_get(&p->map, v);
 
     if (here.i != v.i)
         return here;
     here = func_param(m, p->f, t, sym_text(m->names, value_of(m, v)->name));
     value_of(m, here)->layout = value_of(m, v)->layout;
     value_of(m, here)->hint = value_of(m, v)->hint;
-    map_set(&p->map, v, here);
+    vmap_set(&p->map, v, here);
     vec_push(&p->imports, v);
     return here;
 }
@@ -123,7 +123,7 @@ static void copy_scan(Part *p, uint32_t at, const PipeStage *s)
 
     if (s->nlayers == 0) {
         ValueId v = node_arg(m, &n, 0);
-        map_set(&p->map, node_res(&n, 0), import(p, v, value_of(m, v)->type));
+        vmap_set(&p->map, node_res(&n, 0), import(p, v, value_of(m, v)->type));
         return;
     }
     scan.first = s->first_layer;
@@ -139,7 +139,7 @@ static void copy_scan(Part *p, uint32_t at, const PipeStage *s)
         value_of(m, to)->layout = value_of(m, from)->layout;
         value_of(m, to)->name = value_of(m, from)->name;
         value_of(m, to)->hint = value_of(m, from)->hint;
-        map_set(&p->map, from, to);
+        vmap_set(&p->map, from, to);
     }
 }
 
@@ -154,7 +154,7 @@ static Part part_open(Cut *c, uint32_t index, const char *kind)
 
 static void part_result(Part *p, ValueId v)
 {
-    vec_push(&func_of(p->cut->m, p->f)->results, map_get(&p->map, v));
+    vec_push(&func_of(p->cut->m, p->f)->results, vmap_get(&p->map, v));
 }
 
 static Part build_forward(Cut *c, uint32_t index)
@@ -203,7 +203,7 @@ static void export_saved(Part *fwd, const Part *bwd)
 {
     for (uint32_t i = 0; i < bwd->imports.n; i++) {
         ValueId v = bwd->imports.v[i];
-        if (!is_micro_param(fwd->cut, v) && map_get(&fwd->map, v).i != v.i)
+        if (!is_micro_param(fwd->cut, v) && vmap_get(&fwd->map, v).i != v.i)
             part_result(fwd, v);
     }
 }
@@ -225,7 +225,7 @@ static NodeId call_part(Cut *c, Part *p, ValueMap *at)
     memset(res, '.', nres);
     args[p->imports.n] = res[nres] = '\0';
     for (uint32_t i = 0; i < p->imports.n; i++)
-        values[i] = map_get(at, p->imports.v[i]);
+        values[i] = vmap_get(at, p->imports.v[i]);
     n = ir_call(m, c->micro, once, values, args, res, func_of(m, p->f)->loc);
     for (uint32_t i = 0; i < nres; i++) {
         ValueId inner = func_of(m, p->f)->results.v[i];
@@ -239,7 +239,7 @@ static NodeId call_part(Cut *c, Part *p, ValueMap *at)
 /* After the call, micro's value v is result i of it. */
 static void bind(Cut *c, ValueMap *at, NodeId call, uint32_t i, ValueId v)
 {
-    map_set(at, v, node_res(node_of(c->m, call), i));
+    vmap_set(at, v, node_res(node_of(c->m, call), i));
 }
 
 static void call_forward(Cut *c, Part *fwd, const Part *bwd, bool head,
@@ -253,7 +253,7 @@ static void call_forward(Cut *c, Part *fwd, const Part *bwd, bool head,
         bind(c, at, n, i++, node_res(&scan, 0));
     for (uint32_t k = 0; k < bwd->imports.n; k++) {
         ValueId v = bwd->imports.v[k];
-        if (!is_micro_param(c, v) && map_get(&fwd->map, v).i != v.i)
+        if (!is_micro_param(c, v) && vmap_get(&fwd->map, v).i != v.i)
             bind(c, at, n, i++, v);
     }
 }
@@ -264,7 +264,7 @@ static void pass_on(Cut *c, ValueMap *at, uint32_t scan_at)
 {
     const Node scan = body_node(c, scan_at);
 
-    map_set(at, node_arg(c->m, &scan, 0), map_get(at, node_res(&scan, 0)));
+    vmap_set(at, node_arg(c->m, &scan, 0), vmap_get(at, node_res(&scan, 0)));
 }
 
 static void call_all(Cut *c, Part *fwd, Part *bwd)
@@ -283,7 +283,7 @@ static void call_all(Cut *c, Part *fwd, Part *bwd)
         saved[i] = at;
         if (!m->stages.v[i].head) {
             const Node f = body_node(c, c->fwd);
-            map_set(&flow, node_res(&f, 0), map_get(&at, node_res(&f, 0)));
+            vmap_set(&flow, node_res(&f, 0), vmap_get(&at, node_res(&f, 0)));
             pass_on(c, &flow, c->fwd);
         }
     }
@@ -291,18 +291,18 @@ static void call_all(Cut *c, Part *fwd, Part *bwd)
         ValueId in = node_arg(m, &scan, 0);
         NodeId call;
         if (!m->stages.v[i].head)
-            map_set(&saved[i], in, map_get(&flow, node_res(&scan, 0)));
+            vmap_set(&saved[i], in, vmap_get(&flow, node_res(&scan, 0)));
         call = call_part(c, &bwd[i], &saved[i]);
         if (!m->stages.v[i].embedding)
             bind(c, &flow, call, 0, node_res(&scan, 0));
-        map_free(&saved[i]);
+        vmap_free(&saved[i]);
     }
-    map_free(&flow);
+    vmap_free(&flow);
 }
 
 static void part_free(Part *p)
 {
-    map_free(&p->map);
+    vmap_free(&p->map);
     vec_free(&p->imports);
 }
 
