@@ -75,6 +75,7 @@ const char *node_check(Module *m, const Node *n)
 {
     Op op = (Op)n->op;
     int nres = op_results(m, op, n->nargs, n->attrs);
+    const ValueId *args = n->nargs ? &m->args.v[n->arg] : NULL;
     TypeId *types;
     const char *bad;
 
@@ -83,7 +84,7 @@ const char *node_check(Module *m, const Node *n)
     if (nres != n->nres)
         return wrong(m, "has %d results, not %u", nres, n->nres);
     types = arena_array(m->arena, TypeId, nres + 1);
-    bad = op_check(m, op, &m->args.v[n->arg], n->nargs, n->attrs, types);
+    bad = op_check(m, op, args, n->nargs, n->attrs, types);
     if (!bad)
         bad = check_results(m, n, types);
     return bad ? bad : op_info[op].verify(m, n);

@@ -168,17 +168,17 @@ static void print_word(const char *s, Buf *out)
 
 static void print_list(const Module *m, const Attr *a, AttrKind kind, Buf *out)
 {
-    const int64_t *v = m->list.v + a->as.list.first;
-
     buf_puts(out, kind == AV_MODES ? "\"" : "[");
     for (uint32_t i = 0; i < a->as.list.n; i++) {
+        int64_t v = m->list.v[a->as.list.first + i];
+
         buf_puts(out, i && kind != AV_MODES ? ", " : "");
         if (kind == AV_MODES)
-            buf_printf(out, "%c", mode_char(v[i]));
+            buf_printf(out, "%c", mode_char(v));
         else if (kind == AV_SYMS)
-            print_word(sym_text(m->names, (Sym){(uint32_t)v[i]}), out);
+            print_word(sym_text(m->names, (Sym){(uint32_t)v}), out);
         else
-            buf_printf(out, "@%s", sym_text(m->names, m->tensors.v[v[i]].name));
+            buf_printf(out, "@%s", sym_text(m->names, m->tensors.v[v].name));
     }
     buf_puts(out, kind == AV_MODES ? "\"" : "]");
 }
