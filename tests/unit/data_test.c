@@ -111,7 +111,7 @@ static int tear_down(void **state)
 
 static char *path_of(const char *prefix, const char *suffix)
 {
-    static char path[128];
+    static char path[256];
 
     snprintf(path, sizeof path, "%s%s", prefix, suffix);
     return path;
