@@ -44,21 +44,24 @@ static void print_late_sum(Printer *w, uint32_t i, DimSet dims, Buf *out)
     const RowProgram *p = w->p;
     const RowValue *v = &p->values.v[i];
     const char *kind = row_is_max(w, v) ? "max" : "sum";
+    uint32_t number = row_number(p, i);
 
     if (v->dims == dims)
         buf_printf(out,
                    "        float all%u[LATE];\n"
                    "        %s_parts(all%u, work + %lld + at0, %lld, %lld, "
                    "count);\n",
-                   i, kind, i, (long long)v->sum_at, (long long)p->sums,
+                   number, kind, number, (long long)v->sum_at, (long long)p->sums,
                    (long long)p->parts);
     else
         buf_printf(out,
                    "        float all%u[1];\n"
                    "        %s_parts(all%u, work + %lld, %lld, %lld, 1);\n",
-                   i, kind, i, (long long)v->sum_at, (long long)p->sums,
+                   number, kind, number, (long long)v->sum_at, (long long)p->sums,
                    (long long)p->parts);
-    buf_printf(&w->loop, "            const float v%u = all%u[%s];\n", i, i,
+    buf_puts(&w->loop, "            const float ");
+    row_print_name(w, &w->loop, i, IN_LOOP);
+    buf_printf(&w->loop, " = all%u[%s];\n", number,
                v->dims == dims ? "j" : "0");
     w->printed[i] |= IN_LOOP;
 }

@@ -33,7 +33,7 @@ static void print_join(Printer *w, const RowValue *v, const char *to,
         buf_printf(out, "%s = max_f32(%s, ", to, to);
     else
         buf_printf(out, "%s += ", to);
-    row_print_name(out, arg, s);
+    row_print_name(w, out, arg, s);
     buf_puts(out, row_is_max(w, v) ? ");\n" : ";\n");
 }
 
@@ -43,7 +43,7 @@ static void print_column(Printer *w, const RowValue *v, uint32_t i,
 {
     Strides st = strides_dense(w->p->m, v->id);
 
-    buf_printf(out_name, "sum%u[", i);
+    buf_printf(out_name, "sum%u[", row_number(w->p, i));
     row_print_index(w, out_name, v->id, &st);
     buf_puts(out_name, "]");
 }
@@ -56,6 +56,15 @@ static bool sums_rows(const Printer *w, const RowValue *v)
     return (arg->dims & w->p->inner) && !(v->dims & w->p->inner);
 }
 
+/* The variable that gathers a row: the value itself, or a step to a column. */
+static void print_total(const Printer *w, uint32_t i, Buf *out)
+{
+    if (w->p->values.v[i].reduce == REDUCE_ROW)
+        row_print_name(w, out, i, IN_ROW);
+    else
+        buf_printf(out, "row%u", row_number(w->p, i));
+}
+
 /* A reduction inside the loop of its operand's phase. */
 static void reduce_in_loop(Printer *w, uint32_t i, Buf *tail)
 {
@@ -65,65 +74,67 @@ static void reduce_in_loop(Printer *w, uint32_t i, Buf *tail)
 
     row_print_value(w, arg);
     if (sums_rows(w, v))
-        buf_printf(&to, "%s%u", v->reduce == REDUCE_ROW ? "v" : "row", i);
+        print_total(w, i, &to);
     else
         print_column(w, v, i, &to);
     buf_puts(tail, row_indent(w, IN_LOOP));
     row_print_guard(w, w->p->values.v[arg].dims,
-                w->p->inner | (sums_rows(w, v) ? 0 : w->p->outer), tail);
+                    w->p->inner | (sums_rows(w, v) ? 0 : w->p->outer), tail);
     print_join(w, v, to.s, arg, IN_LOOP, tail);
     buf_free(&to);
 }
 
 static void declare_total(Printer *w, uint32_t i)
 {
-    const RowValue *v = &w->p->values.v[i];
-
-    buf_printf(&w->row, "%sfloat %s%u = %s;\n", row_indent(w, IN_ROW),
-               v->reduce == REDUCE_ROW ? "v" : "row", i,
-               row_is_max(w, v) ? "-INF" : "0.0f");
+    buf_printf(&w->row, "%sfloat ", row_indent(w, IN_ROW));
+    print_total(w, i, &w->row);
+    buf_printf(&w->row, " = %s;\n",
+               row_is_max(w, &w->p->values.v[i]) ? "-INF" : "0.0f");
 }
 
-/* After the loop: the total of the row, and on to the column if it has one. */
+/* The total of a row goes on to its column. */
+static void add_to_column(Printer *w, uint32_t i, const char *total)
+{
+    const RowValue *v = &w->p->values.v[i];
+    const RowValue *arg = &w->p->values.v[row_operand(w->p, v, 0)];
+    Buf to = {0};
+
+    print_column(w, v, i, &to);
+    buf_puts(&w->row, row_indent(w, IN_ROW));
+    row_print_guard(w, arg->dims, w->p->outer, &w->row);
+    buf_printf(&w->row,
+               row_is_max(w, v) ? "ONCE %s = max_f32(%s, %s);\n"
+                                : "ONCE %s = %s + %s;\n",
+               to.s, to.s, total);
+    buf_free(&to);
+}
+
+/* After the loop: what all lanes gathered. */
 static void finish_total(Printer *w, uint32_t i)
 {
     const RowValue *v = &w->p->values.v[i];
-    const char *kind = row_is_max(w, v) ? "max" : "sum";
-    const char *indent = row_indent(w, IN_ROW);
-    Buf to = {0};
+    Buf total = {0};
 
-    if (v->reduce == REDUCE_ROW) {
-        buf_printf(&w->row, "%sv%u = row_%s(v%u);\n", indent, i, kind, i);
+    print_total(w, i, &total);
+    buf_printf(&w->row, "%s%s = row_%s(%s);\n", row_indent(w, IN_ROW), total.s,
+               row_is_max(w, v) ? "max" : "sum", total.s);
+    if (v->reduce == REDUCE_ROW)
         w->printed[i] |= IN_ROW;
-        return;
-    }
-    print_column(w, v, i, &to);
-    buf_printf(&w->row, "%srow%u = row_%s(row%u);\n%s", indent, i, kind, i,
-               indent);
-    row_print_guard(w, w->p->values.v[row_operand(w->p, v, 0)].dims,
-                    w->p->outer, &w->row);
-    if (row_is_max(w, v))
-        buf_printf(&w->row, "ONCE %s = max_f32(%s, row%u);\n", to.s, to.s, i);
     else
-        buf_printf(&w->row, "ONCE %s += row%u;\n", to.s, i);
-    buf_free(&to);
+        add_to_column(w, i, total.s);
+    buf_free(&total);
 }
 
 /* A column reduction of numbers of the row. */
 static void reduce_row_value(Printer *w, uint32_t i)
 {
-    const RowValue *v = &w->p->values.v[i];
-    uint32_t arg = row_operand(w->p, v, 0);
-    const RowValue *x = &w->p->values.v[arg];
-    Buf to = {0};
+    uint32_t arg = row_operand(w->p, &w->p->values.v[i], 0);
+    Buf name = {0};
 
     row_print_value(w, arg);
-    print_column(w, v, i, &to);
-    buf_puts(&w->row, row_indent(w, IN_ROW));
-    row_print_guard(w, x->dims, w->p->outer, &w->row);
-    buf_puts(&w->row, "ONCE ");
-    print_join(w, v, to.s, arg, row_scope(w, x), &w->row);
-    buf_free(&to);
+    row_print_name(w, &name, arg, row_scope(w, &w->p->values.v[arg]));
+    add_to_column(w, i, name.s);
+    buf_free(&name);
 }
 
 /* ---- one phase ---------------------------------------------------------- */
@@ -168,11 +179,28 @@ static bool print_body(Printer *w)
     return any;
 }
 
+/* Whether the loop of this phase computes a rotation. */
+static bool rotates_now(const Printer *w)
+{
+    const RowProgram *p = w->p;
+    bool any = false;
+
+    for (uint32_t i = 0; i < p->values.n; i++)
+        if (reduces_now(w, i, false))
+            any |= p->values.v[row_operand(p, &p->values.v[i], 0)].rotated;
+    for (uint32_t i = 0; i < p->sinks.n; i++)
+        if (stores_now(w, &p->sinks.v[i], false))
+            any |= p->values.v[p->sinks.v[i].value].rotated;
+    return any;
+}
+
 /* The next index after `from` at which a rotation changes sides. */
 static int64_t stretch_end(const Printer *w, int64_t from, int64_t size)
 {
     int64_t end = size;
 
+    if (!rotates_now(w))
+        return end;
     for (uint32_t i = 0; i < w->p->values.n; i++) {
         const RowValue *v = &w->p->values.v[i];
         if (!v->def.i || w->p->m->nodes.v[v->def.i].op != OP_ROTATE)
@@ -283,13 +311,14 @@ static void print_column_starts(const Printer *w, Buf *out)
 
     for (uint32_t i = 0; i < p->values.n; i++) {
         const RowValue *v = &p->values.v[i];
+        uint32_t number = row_number(p, i);
         if (v->reduce != REDUCE_COLUMN)
             continue;
         buf_printf(out,
                    "        float *sum%u = work + part * %lld + %lld;\n"
                    "        LANES(i, 0, %lld) sum%u[i] = %s;\n",
-                   i, (long long)p->sums, (long long)v->sum_at,
-                   (long long)row_elems(p, v->dims), i,
+                   number, (long long)p->sums, (long long)v->sum_at,
+                   (long long)row_elems(p, v->dims), number,
                    row_is_max(w, v) ? "-INF" : "0.0f");
     }
     buf_puts(out, "        TEAM_SYNC;\n");

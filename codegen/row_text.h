@@ -27,7 +27,10 @@ Scope row_scope(const Printer *w, const RowValue *v);
 const char *row_indent(const Printer *w, Scope s);
 /* Forgets what was printed into these scopes. */
 void row_scopes_close(Printer *w, unsigned which);
-void row_print_name(Buf *out, uint32_t value, Scope s);
+/* A value in text: "x1_w" is parameter 1, "v3" the third result of the body,
+ * as the printed function numbers it. */
+void row_print_name(const Printer *w, Buf *out, uint32_t value, Scope s);
+uint32_t row_number(const RowProgram *p, uint32_t value);
 /* Prints value i into its scope unless it is there already. */
 void row_print_value(Printer *w, uint32_t i);
 /* "s * 512 + h": where an element of v lies; dimensions of one index vanish. */

@@ -2,9 +2,11 @@
  *
  * A value is printed on demand, once per scope, after its operands; the scope
  * follows from its dimensions.  Under a rotation the operands are printed again
- * with a shifted index and an `r` behind their names.
+ * with a shifted index and `_r` behind their names.
  */
 #include "codegen/row_text.h"
+
+#include <ctype.h>
 
 /* ---- numbers, types, indices -------------------------------------------- */
 
@@ -131,9 +133,31 @@ void row_scopes_close(Printer *w, unsigned which)
         w->printed[i] &= (uint8_t)~which;
 }
 
-void row_print_name(Buf *out, uint32_t value, Scope s)
+uint32_t row_number(const RowProgram *p, uint32_t value)
 {
-    buf_printf(out, "v%u%s", value, s == IN_SHIFT ? "r" : "");
+    uint32_t params = p->m->funcs.v[p->func.i].params.n;
+
+    return value < params ? value : value - params + 1;
+}
+
+static bool is_identifier(const char *s)
+{
+    for (const char *c = s; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_')
+            return false;
+    return *s != '\0';
+}
+
+void row_print_name(const Printer *w, Buf *out, uint32_t value, Scope s)
+{
+    const RowValue *v = &w->p->values.v[value];
+    const char *name =
+        sym_text(w->p->m->names, w->p->m->values.v[v->id.i].name);
+
+    buf_printf(out, "%c%u", v->def.i ? 'v' : 'x', row_number(w->p, value));
+    if (is_identifier(name) && !isdigit((unsigned char)*name))
+        buf_printf(out, "_%s", name);
+    buf_puts(out, s == IN_SHIFT ? "_r" : "");
 }
 
 /* The operand's name where it is used now; prints the operand if needed. */
@@ -142,7 +166,7 @@ static void operand_name(Printer *w, const RowValue *v, uint32_t k, Buf *out)
     uint32_t arg = row_operand(w->p, v, k);
 
     row_print_value(w, arg);
-    row_print_name(out, arg, row_scope(w, &w->p->values.v[arg]));
+    row_print_name(w, out, arg, row_scope(w, &w->p->values.v[arg]));
 }
 
 /* ---- expressions -------------------------------------------------------- */
@@ -317,7 +341,7 @@ void row_print_value(Printer *w, uint32_t i)
     w->printed[i] |= (uint8_t)s;
     print_expression(w, v, &expression);
     buf_printf(out, "%sconst %s ", row_indent(w, s), whole ? "i32" : "float");
-    row_print_name(out, i, s);
+    row_print_name(w, out, i, s);
     buf_printf(out, " = %s;\n", buf_str(&expression));
     buf_free(&expression);
 }
@@ -353,13 +377,13 @@ void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out)
         buf_puts(out, "ONCE ");
     if (sink->dtype == DT_I32) {
         buf_printf(out, "p%u[%s] = ", sink->ptr, index.s);
-        row_print_name(out, sink->value, s);
+        row_print_name(w, out, sink->value, s);
         buf_puts(out, ";\n");
     } else {
         buf_printf(out, "store_%s(p%u + %s, ", suffix, sink->ptr, index.s);
         if (sink->accumulate)
             buf_printf(out, "load_%s(p%u + %s) + ", suffix, sink->ptr, index.s);
-        row_print_name(out, sink->value, s);
+        row_print_name(w, out, sink->value, s);
         buf_puts(out, ");\n");
     }
     buf_free(&index);
