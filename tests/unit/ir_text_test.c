@@ -49,6 +49,25 @@ static void every_op_is_in_a_file(void **state)
     buf_free(&text);
 }
 
+static void every_op_is_documented(void **state)
+{
+    const char *slash = strstr(__FILE__, "tests/unit");
+    Buf path = {0}, doc = {0};
+
+    (void)state;
+    buf_printf(&path, "%.*sdocs/IR.md", (int)(slash - __FILE__), __FILE__);
+    assert_true(buf_read_file(&doc, path.s));
+    for (int op = OP_NONE + 1; op < OP_COUNT; op++) {
+        char name[40];
+
+        snprintf(name, sizeof name, "`%s`", op_info[op].name);
+        if (!strstr(doc.s, name))
+            fail_msg("docs/IR.md does not describe %s", name);
+    }
+    buf_free(&path);
+    buf_free(&doc);
+}
+
 /* ---- what the reader makes of a text ------------------------------------- */
 
 static void decls_are_understood(void **state)
@@ -259,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_files),
         cmocka_unit_test(every_op_is_in_a_file),
+        cmocka_unit_test(every_op_is_documented),
         cmocka_unit_test(decls_are_understood),
         cmocka_unit_test(names_become_canonical),
         cmocka_unit_test(nodes_keep_their_place),
