@@ -51,14 +51,14 @@ static void print_late_sum(Printer *w, uint32_t i, DimSet dims, Buf *out)
                    "        float all%u[LATE];\n"
                    "        %s_parts(all%u, work + %lld + at0, %lld, %lld, "
                    "count);\n",
-                   number, kind, number, (long long)v->sum_at, (long long)p->sums,
-                   (long long)p->parts);
+                   number, kind, number, (long long)v->sum_at,
+                   (long long)p->sums, (long long)p->parts);
     else
         buf_printf(out,
                    "        float all%u[1];\n"
                    "        %s_parts(all%u, work + %lld, %lld, %lld, 1);\n",
-                   number, kind, number, (long long)v->sum_at, (long long)p->sums,
-                   (long long)p->parts);
+                   number, kind, number, (long long)v->sum_at,
+                   (long long)p->sums, (long long)p->parts);
     buf_puts(&w->loop, "            const float ");
     row_print_name(w, &w->loop, i, IN_LOOP);
     buf_printf(&w->loop, " = all%u[%s];\n", number,

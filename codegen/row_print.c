@@ -9,7 +9,7 @@
  *             float v3 = 0.0f;
  *             LANES(h, 0, 512) {                       phase 0
  *                 const float v0 = load_f32(p0 + s * 512 + h);
- *                 v3 += v0 * v0;
+ *                 ADD_TO(v3, v0 * v0);
  *             }
  *             v3 = row_sum(v3);                        a number of the row
  *             LANES(h, 0, 512) { ... }                 phase 1
@@ -32,9 +32,9 @@ static void print_join(Printer *w, const RowValue *v, const char *to,
     if (row_is_max(w, v))
         buf_printf(out, "%s = max_f32(%s, ", to, to);
     else
-        buf_printf(out, "%s += ", to);
+        buf_printf(out, "ADD_TO(%s, ", to);
     row_print_name(w, out, arg, s);
-    buf_puts(out, row_is_max(w, v) ? ");\n" : ";\n");
+    buf_puts(out, ");\n");
 }
 
 /* Sums of a column lie densely over its dimensions. */
@@ -227,8 +227,8 @@ static void print_stretch(Printer *w, int64_t from, int64_t to)
                 buf_printf(&w->row, "for (i64 %c = 0; %c < %lld; %c++) ",
                            p->dim[i], p->dim[i], (long long)p->size[i],
                            p->dim[i]);
-        buf_printf(&w->row, "LANES(%c, %lld, %lld) {\n%s%s}\n",
-                   p->dim[fastest], (long long)from, (long long)to, w->loop.s,
+        buf_printf(&w->row, "LANES(%c, %lld, %lld) {\n%s%s}\n", p->dim[fastest],
+                   (long long)from, (long long)to, w->loop.s,
                    row_indent(w, IN_ROW));
     }
     w->loop.len = 0;
@@ -353,7 +353,7 @@ static void print_open(const Printer *w, const char *name, const char *suffix,
 {
     bool wide = row_elems(w->p, w->p->inner) > 1024;
 
-    buf_printf(out, "KERNEL(%s%s)\n{\n", name, suffix);
+    buf_printf(out, "KERNEL(%s%s)\n{\n    EXACT\n", name, suffix);
     buf_printf(out, "    enum { TEAM = %s };\n", wide ? "CUDA_BLOCK" : "WARP");
     print_pointers(w, out);
 }

@@ -268,8 +268,8 @@ static void print_cast(Printer *w, const RowValue *v, Buf *out)
 /* The value on the rank whose coordinates are all 0, else 0. */
 static void print_only(Printer *w, const RowValue *v, AttrsId attrs, Buf *out)
 {
-    int imm = imm_find(w->info, (KernelStart){
-        .axes = attr_axes(w->p->m, attrs, AK_AXES)});
+    int imm = imm_find(
+        w->info, (KernelStart){.axes = attr_axes(w->p->m, attrs, AK_AXES)});
 
     buf_printf(out, "IMM(%d) ? 0.0f : ", imm);
     operand_name(w, v, 0, out);
@@ -372,7 +372,7 @@ void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out)
     buf_puts(out, row_indent(w, s));
     if (!w->late)
         row_print_guard(w, v->dims,
-                    w->p->outer | (s == IN_LOOP ? w->p->inner : 0), out);
+                        w->p->outer | (s == IN_LOOP ? w->p->inner : 0), out);
     if (s != IN_LOOP)
         buf_puts(out, "ONCE ");
     if (sink->dtype == DT_I32) {

@@ -126,12 +126,9 @@ static void buf_sink(void *to, const void *bytes, size_t n)
 static void compile_one(void *state, uint32_t i)
 {
     Build *b = state;
-    ClangJob job = {b->units[i].name,
-                    codegen_prelude(DIALECT_CPU),
-                    b->units[i].text,
-                    b->cpu,
-                    {buf_sink, &b->objects[i]},
-                    {buf_sink, &b->logs[i]}};
+    ClangJob job = {b->units[i].name,           codegen_prelude(DIALECT_CPU),
+                    b->units[i].text,           b->cpu,
+                    {buf_sink, &b->objects[i]}, {buf_sink, &b->logs[i]}};
 
     if (b->ok[i])
         return;

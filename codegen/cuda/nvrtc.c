@@ -18,9 +18,9 @@ typedef struct _nvrtcProgram *Program;
        const char *const *header_text, const char *const *header_names))       \
     X(nvrtcCompileProgram,                                                     \
       (Program program, int count, const char *const *options))                \
-    X(nvrtcGetProgramLogSize, (Program program, size_t *size))                 \
+    X(nvrtcGetProgramLogSize, (Program program, size_t * size))                \
     X(nvrtcGetProgramLog, (Program program, char *log))                        \
-    X(nvrtcGetCUBINSize, (Program program, size_t *size))                      \
+    X(nvrtcGetCUBINSize, (Program program, size_t * size))                     \
     X(nvrtcGetCUBIN, (Program program, char *cubin))                           \
     X(nvrtcDestroyProgram, (Program * program))
 
@@ -62,8 +62,10 @@ static bool nvrtc_load(Nvrtc *lib, Diag *d, Loc where)
     const char *missing = NULL;
 
     if (!so) {
-        diag_error(d, where, "MC0524", "cannot load NVRTC, which compiles "
-                                       "kernels for CUDA: %s", dlerror());
+        diag_error(d, where, "MC0524",
+                   "cannot load NVRTC, which compiles "
+                   "kernels for CUDA: %s",
+                   dlerror());
         diag_help(d, "install the CUDA toolkit 12 or later (libnvrtc), or add "
                      "its folder to LD_LIBRARY_PATH; a GPU is not needed");
         return false;

@@ -21,8 +21,8 @@ typedef struct {
     Module *m;
     FuncId f;
     KernelInfo info;
-    uint32_t rank;             /* whose share the arrays are */
-    void *ptr[MAX_OPERANDS];   /* parameters, results, workspace */
+    uint32_t rank;           /* whose share the arrays are */
+    void *ptr[MAX_OPERANDS]; /* parameters, results, workspace */
     size_t bytes[MAX_OPERANDS];
     int64_t imm[KERNEL_MAX_IMM];
     EvalArray want[MAX_OPERANDS], args[MAX_OPERANDS];
@@ -121,11 +121,10 @@ static inline void starts_set(Bench *w)
     for (uint32_t i = 0; i < w->info.nimm; i++) {
         const KernelStart *s = &w->info.imm[i];
         const Value *v = value_of(w->m, s->value);
-        w->imm[i] = s->axes
-                        ? axes_index(&w->m->mesh, s->axes, w->rank)
-                        : layout_start(w->m, type_of(w->m, v->type),
-                                       layout_of(w->m, v->layout), s->dim,
-                                       w->rank);
+        w->imm[i] =
+            s->axes ? axes_index(&w->m->mesh, s->axes, w->rank)
+                    : layout_start(w->m, type_of(w->m, v->type),
+                                   layout_of(w->m, v->layout), s->dim, w->rank);
     }
 }
 
@@ -162,13 +161,12 @@ static inline void check_results(Bench *w, const char *name, double limit,
     const Func *f = func_of(w->m, w->f);
     const EvalOptions fp64 = {.kind = EVAL_FP64};
 
-    assert_true(eval_func(w->arena, w->m, w->f, &fp64, w->rank, w->args,
-                          w->want));
+    assert_true(
+        eval_func(w->arena, w->m, w->f, &fp64, w->rank, w->args, w->want));
     for (uint32_t i = 0; i < f->results.n; i++) {
         double off = distance(w, i);
         if (!(off <= limit))
-            print_error("%s: result %u is off by %g\n%s\n", name, i, off,
-                        text);
+            print_error("%s: result %u is off by %g\n%s\n", name, i, off, text);
         assert_true(off <= limit);
     }
 }

@@ -188,8 +188,8 @@ static void test_bad_text_is_reported(void **state)
     const CodeUnit bad = {"broken", "int f(void) { return nothing; }\n"};
     Buf so = {0};
 
-    assert_false(codegen_cpu_build(&bad, 1, "native", 1, w->diag, (Loc){0},
-                                   &so));
+    assert_false(
+        codegen_cpu_build(&bad, 1, "native", 1, w->diag, (Loc){0}, &so));
     assert_reported(w, "MC0521", "broken.c:1:");
     buf_free(&so);
 }
@@ -199,12 +199,12 @@ static void test_named_cpu(void **state)
     World *w = *state;
     Buf so = {0};
 
-    assert_true(codegen_cpu_build(UNITS, MC_LEN(UNITS), "x86-64-v2", 1,
-                                  w->diag, (Loc){0}, &so));
+    assert_true(codegen_cpu_build(UNITS, MC_LEN(UNITS), "x86-64-v2", 1, w->diag,
+                                  (Loc){0}, &so));
     check_kernels(&so);
     so.len = 0;
-    assert_false(codegen_cpu_build(UNITS, 1, "no-such-cpu", 1, w->diag,
-                                   (Loc){0}, &so));
+    assert_false(
+        codegen_cpu_build(UNITS, 1, "no-such-cpu", 1, w->diag, (Loc){0}, &so));
     assert_reported(w, "MC0521", "no-such-cpu");
     buf_free(&so);
 }
@@ -215,8 +215,15 @@ static void test_cuda_cubins(void **state)
 {
     World *w = *state;
     static const char *const archs[] = {"sm_80", "sm_90a", "sm_100"};
-    AttentionSpec a = {.name = "attn", .type = ATTN_BF16, .s = 128, .t = 128,
-                       .b = 1, .g = 2, .r = 4, .d = 128, .causal = true,
+    AttentionSpec a = {.name = "attn",
+                       .type = ATTN_BF16,
+                       .s = 128,
+                       .t = 128,
+                       .b = 1,
+                       .g = 2,
+                       .r = 4,
+                       .d = 128,
+                       .causal = true,
                        .scale = 0.1};
     Buf forward = {0}, backward = {0};
 
@@ -250,8 +257,8 @@ static void test_cuda_bad_text_is_reported(void **state)
 
     if (!have_nvrtc())
         skip();
-    assert_false(codegen_cuda_build(&bad, 1, "sm_80", 1, w->diag, (Loc){0},
-                                    &cubin));
+    assert_false(
+        codegen_cuda_build(&bad, 1, "sm_80", 1, w->diag, (Loc){0}, &cubin));
     assert_reported(w, "MC0526", "nothing");
 }
 

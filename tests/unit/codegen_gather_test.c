@@ -44,7 +44,7 @@ static ValueId make_param(Bench *w, const char *dims, DType t, const char *name)
 static AttrsId make_attrs(Bench *w, const Case *c)
 {
     bool table = c->op == OP_ROPE_TABLE;
-    int64_t created = c->op == OP_EMBED_GRAD ? size_of_dim('v')
+    int64_t created = c->op == OP_EMBED_GRAD  ? size_of_dim('v')
                       : c->op == OP_ROWS_GRAD ? size_of_dim('p')
                                               : size_of_dim('s');
     Attr attrs[] = {
@@ -67,8 +67,8 @@ static AttrsId make_attrs(Bench *w, const Case *c)
 /* Splits dimension c->split of every value that has it over the two ranks. */
 static void split_value(Bench *w, const Case *c, ValueId v)
 {
-    uint8_t atom = mesh_atom(&w->m->mesh, sym_intern(w->m->names, "tp"), 0, 2,
-                             1, false);
+    uint8_t atom =
+        mesh_atom(&w->m->mesh, sym_intern(w->m->names, "tp"), 0, 2, 1, false);
     Layout l = {0};
 
     w->m->props |= PROP_LAYOUT;
@@ -136,14 +136,29 @@ static void check_case(const Case *c)
 static const Case CASES[] = {
     {"embed", OP_EMBED, {"sb", "vh"}, "sbh", {DT_I32, DT_BF16}, NULL, 0},
     {"embed_part", OP_EMBED, {"sb", "vh"}, "sbh", {DT_I32, DT_F32}, NULL, 'v'},
-    {"embed_grad", OP_EMBED_GRAD, {"sb", "sbh"}, "vh", {DT_I32, DT_F32},
-     NULL, 0},
-    {"embed_grad_part", OP_EMBED_GRAD, {"sb", "sbh"}, "vh", {DT_I32, DT_BF16},
-     NULL, 'v'},
+    {"embed_grad",
+     OP_EMBED_GRAD,
+     {"sb", "sbh"},
+     "vh",
+     {DT_I32, DT_F32},
+     NULL,
+     0},
+    {"embed_grad_part",
+     OP_EMBED_GRAD,
+     {"sb", "sbh"},
+     "vh",
+     {DT_I32, DT_BF16},
+     NULL,
+     'v'},
     {"rows", OP_ROWS, {"ph", NULL}, "sh", {DT_F32, 0}, NULL, 0},
     {"rows_part", OP_ROWS, {"ph", NULL}, "sh", {DT_BF16, 0}, NULL, 's'},
     {"rows_grad", OP_ROWS_GRAD, {"sh", NULL}, "ph", {DT_F32, 0}, NULL, 0},
-    {"rows_grad_part", OP_ROWS_GRAD, {"sh", NULL}, "ph", {DT_F32, 0}, NULL,
+    {"rows_grad_part",
+     OP_ROWS_GRAD,
+     {"sh", NULL},
+     "ph",
+     {DT_F32, 0},
+     NULL,
      's'},
     {"cosines", OP_ROPE_TABLE, {"cos", NULL}, "sd", {0, 0}, "none", 0},
     {"sines", OP_ROPE_TABLE, {"sin", NULL}, "sd", {0, 0}, "linear", 0},

@@ -39,8 +39,7 @@ static int64_t size_of_dim(char dim)
     }
 }
 
-static ValueId param(Bench *b, const char *name, const char *dims,
-                     DType dtype)
+static ValueId param(Bench *b, const char *name, const char *dims, DType dtype)
 {
     int64_t size[IR_MAX_DIMS];
 
@@ -89,8 +88,8 @@ static void result(Bench *b, ValueId v)
 
 static void build_pointwise(Bench *b)
 {
-    static const Op ops[] = {OP_NEG,  OP_EXP, OP_SIGMOID, OP_TANH,
-                             OP_ERF,  OP_RELU, OP_STEP};
+    static const Op ops[] = {OP_NEG, OP_EXP,  OP_SIGMOID, OP_TANH,
+                             OP_ERF, OP_RELU, OP_STEP};
     ValueId x = param(b, "x", "sbh", DT_F32), y = param(b, "y", "h", DT_F32);
     ValueId z = two(b, OP_MUL, x, x);
 
@@ -106,8 +105,8 @@ static void build_pointwise(Bench *b)
 static ValueId rms_inverse(Bench *b, ValueId x)
 {
     ValueId squares = sum(b, two(b, OP_MUL, x, x), "sb");
-    ValueId mean = two(b, OP_MUL, squares, ir_ratio(b->m, b->f, 1, 200, false,
-                                                    (Loc){0}));
+    ValueId mean =
+        two(b, OP_MUL, squares, ir_ratio(b->m, b->f, 1, 200, false, (Loc){0}));
 
     return one(b, OP_RSQRT, two(b, OP_ADD, mean, number(b, 1e-5)));
 }
@@ -130,8 +129,8 @@ static void build_rmsnorm_grad(Bench *b)
     ValueId normed = two(b, OP_MUL, x, inverse);
     ValueId wdy = two(b, OP_MUL, dy, w);
     ValueId along = sum(b, two(b, OP_MUL, wdy, normed), "sb");
-    ValueId back = two(b, OP_MUL, normed,
-                       two(b, OP_MUL, along, number(b, 1.0 / 200)));
+    ValueId back =
+        two(b, OP_MUL, normed, two(b, OP_MUL, along, number(b, 1.0 / 200)));
 
     result(b, two(b, OP_MUL, two(b, OP_SUB, wdy, back), inverse));
     result(b, two(b, OP_MUL, sum(b, two(b, OP_MUL, dy, normed), "h"),
@@ -147,8 +146,8 @@ static void build_layernorm_bf16(Bench *b)
     ValueId var = two(b, OP_MUL, sum(b, two(b, OP_MUL, off, off), "sb"), n);
     ValueId inverse = one(b, OP_RSQRT, two(b, OP_ADD, var, number(b, 1e-5)));
 
-    result(b, cast(b, two(b, OP_MUL, two(b, OP_MUL, off, inverse), w),
-                   DT_BF16));
+    result(b,
+           cast(b, two(b, OP_MUL, two(b, OP_MUL, off, inverse), w), DT_BF16));
     result(b, mean);
 }
 
@@ -158,9 +157,9 @@ static void build_swiglu_grad(Bench *b)
     ValueId up = param(b, "up", "sbf", DT_F32);
     ValueId dy = param(b, "dy", "sbf", DT_BF16);
     ValueId s = one(b, OP_SIGMOID, gate), silu = two(b, OP_MUL, gate, s);
-    ValueId ds = two(b, OP_MUL, s,
-                     two(b, OP_ADD, number(b, 1.0),
-                         two(b, OP_SUB, gate, silu)));
+    ValueId ds =
+        two(b, OP_MUL, s,
+            two(b, OP_ADD, number(b, 1.0), two(b, OP_SUB, gate, silu)));
 
     result(b, cast(b, two(b, OP_MUL, two(b, OP_MUL, dy, up), ds), DT_BF16));
     result(b, two(b, OP_MUL, dy, silu));
@@ -180,8 +179,8 @@ static void build_cross_entropy(Bench *b)
     ValueId top = row_max(b, x), e = two(b, OP_EXPSUB, x, top);
     ValueId z = sum(b, e, "sb"), lse = two(b, OP_LOGADD, z, top);
     ValueId hit = sum(b, two(b, OP_MUL, x, hot), "sb");
-    ValueId loss = two(b, OP_MUL, two(b, OP_SUB, lse, hit),
-                       one(b, OP_VALID, t));
+    ValueId loss =
+        two(b, OP_MUL, two(b, OP_SUB, lse, hit), one(b, OP_VALID, t));
 
     result(b, sum(b, loss, ""));
     result(b, two(b, OP_SUB, two(b, OP_DIV, e, z), hot));
@@ -352,7 +351,8 @@ static void test_programs_compile_for_cuda(void **state)
     }
 }
 
-/* ---- accumulation ---------------------------------------------------------- */
+/* ---- accumulation ----------------------------------------------------------
+ */
 
 static TensorId state_like(Bench *b, ValueId v, const char *name)
 {
@@ -375,8 +375,9 @@ static void build_three(Bench *b, bool accumulate)
     v[2] = sum(b, two(b, OP_MUL, x, x), "");
     for (int i = 0; i < 3; i++)
         if (accumulate)
-            ir_accum(b->m, b->f, state_like(b, v[i], (char[]){'t', (char)
-                     ('0' + i), 0}), FIELD_GRAD, v[i], (Loc){0});
+            ir_accum(b->m, b->f,
+                     state_like(b, v[i], (char[]){'t', (char)('0' + i), 0}),
+                     FIELD_GRAD, v[i], (Loc){0});
         else
             result(b, v[i]);
 }
@@ -417,7 +418,8 @@ static void test_accumulate(void **state)
     bench_close(&w);
 }
 
-/* ---- a share of the vocabulary ------------------------------------------------ */
+/* ---- a share of the vocabulary
+ * ------------------------------------------------ */
 
 static AxisSet pair_axis(Bench *b)
 {
@@ -435,7 +437,8 @@ static void split_all(Bench *b)
     for (uint32_t i = 1; i < b->m->values.n; i++)
         b->m->values.v[i].layout =
             type_dim(value_type(b->m, (ValueId){i}), 'v') < 0
-                ? layout_whole(b->m) : layout_intern(b->m, &l);
+                ? layout_whole(b->m)
+                : layout_intern(b->m, &l);
     b->m->props |= PROP_LAYOUT;
 }
 
@@ -532,14 +535,14 @@ static bool in_place(void (*build)(Bench *), uint32_t arg, uint32_t res)
 static void test_in_place(void **state)
 {
     (void)state;
-    assert_true(in_place(build_adamw, 0, 0));        /* p -> p */
-    assert_true(in_place(build_adamw, 2, 1));        /* m -> m */
-    assert_false(in_place(build_adamw, 0, 2));       /* f32 into bf16 */
-    assert_true(in_place(build_rmsnorm, 0, 0));      /* x -> y, x read last */
-    assert_true(in_place(build_rmsnorm_grad, 2, 0)); /* dy -> dx */
-    assert_false(in_place(build_rope, 0, 0));        /* reads the other half */
+    assert_true(in_place(build_adamw, 0, 0));         /* p -> p */
+    assert_true(in_place(build_adamw, 2, 1));         /* m -> m */
+    assert_false(in_place(build_adamw, 0, 2));        /* f32 into bf16 */
+    assert_true(in_place(build_rmsnorm, 0, 0));       /* x -> y, x read last */
+    assert_true(in_place(build_rmsnorm_grad, 2, 0));  /* dy -> dx */
+    assert_false(in_place(build_rope, 0, 0));         /* reads the other half */
     assert_false(in_place(build_mixed_shapes, 1, 1)); /* w -> 2w, read by all */
-    assert_false(in_place(build_sums, 1, 3));        /* other dimensions */
+    assert_false(in_place(build_sums, 1, 3));         /* other dimensions */
 }
 
 /* AdamW where the new parameter and moment lie where the old ones were. */
