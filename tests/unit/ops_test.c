@@ -1,9 +1,11 @@
-/* ops_test.c - every op's gradient against finite differences.
+/* ops_test.c - every op's gradient, and every op in every layout.
  *
  * tests/ops/rows.def has a row per op.  Each becomes a training step whose
  * loss weighs the op's result with fixed random numbers; the pass `grad` makes
- * its backward, the evaluator runs it in fp64, and central differences of the
- * loss are the judge.  An op with a gradient but without a row fails.
+ * its backward.  The evaluator runs it in fp64, where central differences of
+ * the loss are the judge; and in the field with each dimension of each operand
+ * split over two ranks in turn, where one rank is.  An op with a gradient but
+ * without a row fails.
  */
 #include "ir/eval.h"
 #include "passes/passes.h"
@@ -59,7 +61,7 @@ static const char *module_text(Arena *a, const OpRow *row)
     Buf out = {0};
 
     buf_puts(&out, "module {layers=0, microbatches=1, props=[inferred]}\n"
-                   "mesh world=1 {}\n");
+                   "mesh world=2 {tp=2:1}\n");
     for (int i = 0; i < 3; i++)
         if (*row->type[i])
             tensor_text(&out, names[i], row->type[i], row->init);
@@ -176,6 +178,68 @@ static void gradients_are_differences(void **state)
         check_row(&rows[i]);
 }
 
+/* ---- layouts ---------------------------------------------------------------------- */
+
+/* Splits a dimension of a tensor at rest, and whatever follows from that. */
+static bool split(Module *m, TensorId t, char dim)
+{
+    uint8_t tp[IR_MAX_ATOMS];
+    uint8_t n = mesh_axis_atoms(m, "tp", tp);
+    Layout layout = {0};
+
+    layout_set_split(&layout, dim, tp, n);
+    for (uint32_t i = 1; i < m->tensors.n; i++)
+        for (int f = 0; f < FIELD_COUNT; f++)
+            m->tensors.v[i].rest[f] = layout_whole(m);
+    tensor_of(m, t)->rest[FIELD_PARAM] = layout_intern(m, &layout);
+    if (!pass_layout(m, NULL))
+        return false;
+    m->props |= PROP_LAYOUT;
+    if (!pass_reshard(m, NULL))
+        return false;
+    m->props |= PROP_RESHARDED;
+    return module_verify(m);
+}
+
+static void check_split(const OpRow *row, uint32_t tensor, int dim)
+{
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    Module *one = module_of(a, d, row), *two = module_of(a, d, row);
+    TensorId t = {tensor};
+    char letter = type_of(two, tensor_of(two, t)->type)->dim[dim];
+    EvalResult *x = eval_run(a, one, EVAL_FIELD, 3), *y = NULL;
+
+    if (split(two, t, letter))
+        y = eval_run(a, two, EVAL_FIELD, 3);
+    if (!x || !y || !eval_equal(one, x, two, y, d, 0)) {
+        diag_print(d, stderr);
+        fail_msg("%s: %c of @%s split", op_info[row->op].name, letter,
+                 sym_text(two->names, tensor_of(two, t)->name));
+    }
+    module_free(one);
+    module_free(two);
+    diag_free(d);
+    arena_free(a);
+}
+
+static void layouts_mean_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(rows); i++) {
+        Arena *a = arena_new();
+        Diag *d = diag_new(a);
+        Module *m = module_of(a, d, &rows[i]);
+
+        for (uint32_t t = 1; t < m->tensors.n; t++)
+            for (int k = 0; k < type_of(m, m->tensors.v[t].type)->ndim; k++)
+                check_split(&rows[i], t, k);
+        module_free(m);
+        diag_free(d);
+        arena_free(a);
+    }
+}
+
 /* ---- coverage -------------------------------------------------------------------- */
 
 /* read and accum are in every row, call is in every model. */
@@ -212,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_op_has_a_row),
         cmocka_unit_test(gradients_are_differences),
+        cmocka_unit_test(layouts_mean_the_same),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
