@@ -309,9 +309,13 @@ static void product(Emit *e, Matrix a, Matrix b, Matrix c, bool accumulate)
 
 void emit_dot(Emit *e, const Node *n)
 {
+    MemPlace place = e->mem->place[n->res.i];
+    Matrix to = value_matrix(e, n->res, PLAN_WRITE);
+
+    if (place.adds)
+        to.dtype = e->m->tensors.v[place.index].field_dtype[place.field];
     product(e, value_matrix(e, node_arg(e->m, n, 0), PLAN_READ),
-            value_matrix(e, node_arg(e->m, n, 1), PLAN_READ),
-            value_matrix(e, node_res(n, 0), PLAN_WRITE), false);
+            value_matrix(e, node_arg(e->m, n, 1), PLAN_READ), to, place.adds);
 }
 
 static void dots_accum(Emit *e, const Node *n)

@@ -77,7 +77,7 @@ static void push_args(Launch *l, const Node *n)
 static void push_workspace(Launch *l, int64_t bytes)
 {
     if (bytes)
-        push(l, emit_scratch(l->e, 0, bytes, PLAN_READ | PLAN_WRITE));
+        push(l, emit_scratch(l->e, 0, bytes, PLAN_WRITE));
 }
 
 static PlanOperand integer_of(uint32_t expr)

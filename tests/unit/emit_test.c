@@ -70,11 +70,13 @@ static const char mlp[] =
 static void a_step_of_layers_runs(void **state)
 {
     EmitBench b;
+    uint32_t compared;
 
     (void)state;
     emit_open(&b, mlp);
+    emit_check(&b, 1e-5, &compared);
     /* x: param, grad; w1: param, grad per layer; w2: param, grad, m */
-    assert_int_equal(emit_check(&b, 1e-5), 2 + 2 * 2 + 3 * 2);
+    assert_int_equal(compared, 2 + 2 * 2 + 3 * 2);
     emit_close(&b);
 }
 
@@ -100,11 +102,67 @@ static void an_update_needs_no_memory(void **state)
     emit_close(&b);
 }
 
+/* ---- whole models ---------------------------------------------------------------- */
+
+/* The loss and the norm, which no tensor shows. */
+static void metrics_agree(EmitBench *b, const EvalResult *r, double limit)
+{
+    EvalNum loss, norm;
+
+    assert_true(eval_get_metric(r, "loss", &loss));
+    assert_true(eval_get_metric(r, "grad_norm", &norm));
+    assert_true(fabs((double)b->metric[PLAN_METRIC_LOSS] - loss.f) <
+                limit * fabs(loss.f));
+    assert_true(fabs((double)b->metric[PLAN_METRIC_GRAD_NORM] - norm.f) <
+                limit * fabs(norm.f));
+}
+
+static const char llama[] =
+    "version: 1\n"
+    "model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4,\n"
+    "  num_query_groups: 2, ffn_hidden_size: 48, vocab_size: 40,\n"
+    "  vocab_divisor: 16}\n"
+    "training: {seq_length: 12, micro_batch_size: 2, global_batch_size: 4,\n"
+    "  precision: fp32}\n";
+static const char gpt2[] =
+    "version: 1\n"
+    "model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4,\n"
+    "  vocab_size: 40, vocab_divisor: 16, normalization: layernorm,\n"
+    "  activation: gelu_tanh, position_embedding: learned,\n"
+    "  tie_embeddings: true, qkv_bias: true, linear_bias: true}\n"
+    "training: {seq_length: 12, micro_batch_size: 2, global_batch_size: 4,\n"
+    "  precision: fp32}\n";
+
+static void check_model(const char *spec)
+{
+    EmitBench b;
+    EvalResult *r;
+
+    emit_open_spec(&b, spec);
+    r = emit_check(&b, 2e-4, NULL);
+    metrics_agree(&b, r, 1e-5);
+    emit_close(&b);
+}
+
+static void a_llama_step_agrees(void **state)
+{
+    (void)state;
+    check_model(llama);
+}
+
+static void a_gpt2_step_agrees(void **state)
+{
+    (void)state;
+    check_model(gpt2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_of_layers_runs),
         cmocka_unit_test(an_update_needs_no_memory),
+        cmocka_unit_test(a_llama_step_agrees),
+        cmocka_unit_test(a_gpt2_step_agrees),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
