@@ -244,7 +244,7 @@ static CliExit compile(const Input *in)
         code = compile_verify_passes(in);
     if (code == CLI_DONE)
         code = program_build(in, &o, &p);
-    if (code == CLI_DONE && p.mem)
+    if (code == CLI_DONE && p.mem && !args.stop_after)
         code = finish(in, &p, seconds, start);
     program_free(&p);
     return code;

@@ -46,8 +46,8 @@ static CliExit show(const ViewRow *row, const Input *in)
 {
     static const PassOptions all_passes;
     Program program = {0};
-    View view = {in, &program};
     CliExit code = CLI_DONE;
+    View view = {in, &program, &code};
 
     if (row->planned)
         code = program_build(in, &all_passes, &program);

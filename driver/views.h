@@ -9,6 +9,7 @@
 typedef struct {
     const Input *in;
     const Program *program; /* of planned views */
+    CliExit *code;          /* set by a view that fails */
 } View;
 
 /* The document of `--json`; the caller owns it. */
