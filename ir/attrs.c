@@ -19,7 +19,7 @@ bool attr_is_list(AttrKind kind)
     return kind == AV_MODES || kind == AV_SYMS || kind == AV_TENSORS;
 }
 
-/* ---- making ------------------------------------------------------------ */
+/* ---- making -------------------------------------------------------------- */
 
 Attr attr_of_int(AttrKey key, int64_t value)
 {
@@ -66,7 +66,7 @@ Attr attr_of_list(Module *m, AttrKey key, const int64_t *v, uint32_t n)
     return (Attr){.key = key, .as.list = {first, n}};
 }
 
-/* ---- interning --------------------------------------------------------- */
+/* ---- interning ----------------------------------------------------------- */
 
 static uint64_t attr_bits(const Attr *a)
 {
@@ -134,7 +134,7 @@ AttrsId attrs_with(Module *m, AttrsId a, Attr attr)
     return attrs_intern(m, list, n);
 }
 
-/* ---- asking ------------------------------------------------------------ */
+/* ---- asking -------------------------------------------------------------- */
 
 uint32_t attrs_count(const Module *m, AttrsId a)
 {

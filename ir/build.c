@@ -45,7 +45,7 @@ ValueId ir_binary(Module *m, FuncId f, Op op, ValueId x, ValueId y, Loc loc)
     return ir_op(m, f, op, (ValueId[]){x, y}, 2, (AttrsId){0}, loc);
 }
 
-/* ---- constants, casts, reductions, contractions ------------------------- */
+/* ---- constants, casts, reductions, contractions -------------------------- */
 
 ValueId ir_const(Module *m, FuncId f, double value, Loc loc)
 {
@@ -113,7 +113,7 @@ ValueId ir_dot(Module *m, FuncId f, ValueId x, ValueId y, const char *dims,
                  loc);
 }
 
-/* ---- state ------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 
 static AttrsId state_attrs(Module *m, TensorId t, Field field)
 {
@@ -158,7 +158,7 @@ void ir_accum(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc)
     build(m, f, OP_ACCUM, &x, 1, stored_attrs(m, t, field, x), loc);
 }
 
-/* ---- the scan ---------------------------------------------------------- */
+/* ---- the scan ------------------------------------------------------------ */
 
 Scan call_scan(const Module *m, const Node *n)
 {

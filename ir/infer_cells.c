@@ -51,7 +51,7 @@ static TypeId arg_type(const Module *m, ValueId v)
     return m->values.v[v.i].type;
 }
 
-/* ---- no operands -------------------------------------------------------- */
+/* ---- no operands --------------------------------------------------------- */
 
 const char *infer_nothing(Module *m, Op op, const ValueId *args, uint32_t nargs,
                           AttrsId attrs, TypeId *out)
@@ -144,7 +144,7 @@ const char *infer_read(Module *m, Op op, const ValueId *args, uint32_t nargs,
     return NULL;
 }
 
-/* ---- by name: pointwise, reductions ------------------------------------- */
+/* ---- by name: pointwise, reductions -------------------------------------- */
 
 const char *infer_same(Module *m, Op op, const ValueId *args, uint32_t nargs,
                        AttrsId attrs, TypeId *out)
@@ -348,13 +348,13 @@ const char *infer_dots_sum(Module *m, Op op, const ValueId *args,
     return bad;
 }
 
-/* ---- letter signatures ---------------------------------------------------- */
+/* ---- letter signatures --------------------------------------------------- */
 
 typedef struct {
     int64_t of[26]; /* size of each letter, 0: not bound yet */
 } Sizes;
 
-/* Binds the letters of one operand ("sb") to its sizes; `end` is behind them. */
+/* Binds the letters of an operand ("sb") to its sizes; `end` is behind them. */
 static const char *bind_operand(Module *m, const Type *t, const char *sig,
                                 uint32_t i, Sizes *sizes, const char **end)
 {

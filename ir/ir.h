@@ -21,7 +21,7 @@
 
 #include "base/base.h"
 
-/* ---- ids --------------------------------------------------------------- */
+/* ---- ids ----------------------------------------------------------------- */
 #define IR_ID(name)                                                            \
     typedef struct {                                                           \
         uint32_t i;                                                            \
@@ -36,7 +36,7 @@ IR_ID(TensorId);
 
 enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 4 };
 
-/* ---- mesh.c: the machine as mixed-radix numbers ------------------------ */
+/* ---- mesh.c: the machine as mixed-radix numbers -------------------------- */
 
 /* A piece of an axis: coordinate = rank / stride % size.  The axis tp of size
  * 8 may be cut into tp.0 (size 2, stride 4) and tp.1 (size 4, stride 1). */
@@ -54,7 +54,7 @@ typedef struct {
     uint32_t world;
 } Mesh;
 
-/* ---- types ------------------------------------------------------------- */
+/* ---- types --------------------------------------------------------------- */
 typedef enum { DT_NONE, DT_F32, DT_BF16, DT_I32, DT_F16, DT_BOOL } DType;
 
 typedef struct {
@@ -79,7 +79,7 @@ typedef struct {
     AxisSet partial_max; /* … or the maximum */
 } Layout;
 
-/* ---- attributes: interned, sorted lists of (key, value) ----------------- */
+/* ---- attributes: interned, sorted lists of (key, value) ------------------ */
 typedef enum {
 #define ATTR(NAME, text, kind) AK_##NAME,
 #include "ir/attrs.def"
@@ -94,7 +94,7 @@ typedef enum { AV_INT, AV_FLOAT, AV_SYM, AV_FUNC, AV_TENSOR, AV_AXES,
 typedef struct {
     AttrKey key;
     union {
-        int64_t i; /* AV_INT, AV_DIM (a letter), AV_DTYPE, AV_FIELD, AV_STREAM */
+        int64_t i;      /* AV_INT, AV_DIM (a letter), AV_DTYPE, … */
         double f;       /* AV_FLOAT */
         Sym sym;        /* AV_SYM */
         FuncId func;    /* AV_FUNC */
@@ -106,12 +106,12 @@ typedef struct {
     } as;
 } Attr;
 
-/* ---- state ------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 typedef enum {
     FIELD_PARAM,  /* the copy the model computes with (compute dtype) */
     FIELD_MASTER, /* fp32 master copy, if param is not fp32 */
     FIELD_GRAD,   /* accumulated gradient, as it rests: perhaps a partial sum */
-    FIELD_GSUM,   /* complete gradient of the step; shares FIELD_GRAD's memory */
+    FIELD_GSUM,   /* complete gradient of the step, in FIELD_GRAD's memory */
     FIELD_M, FIELD_V, /* first and second moment (m is also SGD's momentum) */
     FIELD_ACC,    /* a sum over one step: a metric */
     FIELD_COUNT
@@ -146,7 +146,7 @@ typedef struct {
     Loc loc;
 } Tensor;
 
-/* ---- ops --------------------------------------------------------------- */
+/* ---- ops ----------------------------------------------------------------- */
 typedef enum {
     OP_NONE,
 #define OP(NAME, ...) OP_##NAME,
@@ -155,7 +155,7 @@ typedef enum {
     OP_COUNT
 } Op;
 
-/* ---- nodes, values, functions ------------------------------------------ */
+/* ---- nodes, values, functions -------------------------------------------- */
 typedef struct {
     uint16_t op, nargs, nres, stream; /* stream: see Stream, set by `streams` */
     uint32_t arg;                     /* first operand in Module.args */
@@ -213,8 +213,8 @@ typedef struct Module {
     Mesh mesh;
     Vec(Type) types;
     Vec(Layout) layouts;
-    Vec(Attr) attrs;      /* attribute lists lie end to end … */
-    Vec(uint32_t) attr_lists; /* … AttrsId a: attrs[attr_lists[a-1] .. attr_lists[a]) */
+    Vec(Attr) attrs;      /* attribute lists lie end to end; AttrsId a is … */
+    Vec(uint32_t) attr_lists; /* … attrs[attr_lists[a-1] .. attr_lists[a]) */
     Vec(int64_t) list;    /* elements of list-valued attributes (ids, modes) */
     Vec(Tensor) tensors;  /* [0] unused */
     Vec(Func) funcs;      /* [0] unused */
@@ -222,7 +222,7 @@ typedef struct Module {
     Vec(Value) values;    /* [0] unused */
     Vec(ValueId) args;
     Vec(NamedLayout) hints; /* the layouts that Value.hint names stand for */
-    Vec(PipeStage) stages;    /* filled by the model builder; in data-flow order */
+    Vec(PipeStage) stages;    /* by the model builder; in data-flow order */
     uint32_t nlayers;     /* of the whole model */
     uint32_t microbatches;
     uint32_t props;       /* bits of Prop */
@@ -232,7 +232,7 @@ typedef struct Module {
     void *interned;       /* hash tables, private to module.c */
 } Module;
 
-/* ---- module.c: building and interning ----------------------------------- */
+/* ---- module.c: building and interning ------------------------------------ */
 Module *module_new(Arena *a, Diag *d);
 void module_free(Module *m);
 
@@ -337,8 +337,8 @@ ValueId ir_dot(Module *m, FuncId f, ValueId x, ValueId y, const char *dims,
                DType dtype, Loc loc);
 ValueId ir_read(Module *m, FuncId f, TensorId t, Field field, Loc loc);
 /* A stacked read of all layers held, for per-layer tensors: [l, …]. */
-ValueId ir_read_all(Module *m, FuncId f, TensorId t, Field field, int64_t layers,
-                    Loc loc);
+ValueId ir_read_all(Module *m, FuncId f, TensorId t, Field field,
+                    int64_t layers, Loc loc);
 void ir_write(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
 void ir_accum(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
 
@@ -400,7 +400,8 @@ int64_t layout_start(const Module *m, const Type *t, const Layout *l, char dim,
 uint32_t atom_coord(const Atom *a, uint32_t rank);
 uint8_t mesh_atom(Mesh *mesh, Sym axis, uint32_t part, uint32_t size,
                   uint32_t stride, bool expert); /* finds or adds */
-AxisSet mesh_axis(const Module *m, const char *axis); /* all its atoms; 0: none */
+/* All atoms of an axis; 0: none. */
+AxisSet mesh_axis(const Module *m, const char *axis);
 /* The atoms of an axis in order, most significant first; returns how many. */
 uint8_t mesh_axis_atoms(const Module *m, const char *axis, uint8_t *out);
 uint32_t axes_size(const Mesh *mesh, AxisSet set); /* ranks in a group */
@@ -429,7 +430,7 @@ typedef struct OpInfo {
     const char *(*verify)(Module *m, const Node *n);
     const char *(*infer)(Module *m, Op op, const ValueId *args, uint32_t nargs,
                          AttrsId attrs, TypeId *out);
-    double (*flops)(const Module *m, const Node *n); /* logical, one execution */
+    double (*flops)(const Module *m, const Node *n); /* logical, one run */
 } OpInfo;
 
 enum {
@@ -437,7 +438,7 @@ enum {
     OPF_GENERATOR = 1 << 1, /* cheap, no operands that matter: re-made in any
                                layout instead of being resharded */
     OPF_COMM = 1 << 2,      /* talks to other ranks */
-    OPF_EFFECT = 1 << 3,    /* must not be dropped or reordered among its like */
+    OPF_EFFECT = 1 << 3,    /* not dropped, nor reordered among its like */
     OPF_CHEAP = 1 << 4,     /* recomputed in the backward rather than saved */
     OPF_VIEW = 1 << 5       /* results alias operands */
 };

@@ -4,7 +4,7 @@
 
 #include "ir/ir.h"
 
-/* ---- intern.c: equal words, equal id ------------------------------------ */
+/* ---- intern.c: equal words, equal id ------------------------------------- */
 typedef struct InternEntry InternEntry;
 
 /* Module.interned.  A key is the canonical spelling of an object in words, so
@@ -61,7 +61,7 @@ bool name_is_plain(const char *s);
 /* A value's name without its number: "x" of "x" and "x.2"; none of "2". */
 Sym name_base(SymTab *names, Sym name);
 
-/* ---- op_cells.c: every cell that ops.def names ------------------------------ */
+/* ---- op_cells.c: every cell that ops.def names --------------------------- */
 #define OP(NAME, text, nargs, nres, sig, linear, flags, verify, infer, flops,  \
            ...)                                                                \
     const char *verify_##verify(Module *m, const Node *n);                     \
@@ -87,7 +87,7 @@ const char *node_check(Module *m, const Node *n);
 const char *op_check(Module *m, Op op, const ValueId *args, uint32_t nargs,
                      AttrsId attrs, TypeId *out);
 
-/* ---- print_words.c ----------------------------------------------------------- */
+/* ---- print_words.c ------------------------------------------------------- */
 const char *type_text(Module *m, TypeId t);
 void type_print_plain(const Type *t, Buf *out);
 uint32_t axis_parts(const Mesh *mesh, const Atom *a);
@@ -96,20 +96,20 @@ void attrs_print(const Module *m, AttrsId attrs, Buf *out);
 void float_print(double f, Buf *out);  /* the shortest that reads back */
 void string_print(const char *s, Buf *out); /* quoted */
 
-/* ---- print_decl.c -------------------------------------------------------------- */
+/* ---- print_decl.c -------------------------------------------------------- */
 void decls_print(const Module *m, Buf *out);  /* before the functions */
 void stages_print(const Module *m, Buf *out); /* behind them */
 
-/* ---- layout.c ---------------------------------------------------------------- */
+/* ---- layout.c ------------------------------------------------------------ */
 bool split_equal(const Split *a, const Split *b); /* NULL: whole */
 
-/* ---- verify_layout.c ------------------------------------------------------------ */
+/* ---- verify_layout.c ----------------------------------------------------- */
 /* What is illegal in a layout of values of type t, or NULL. */
 const char *layout_problem(const Module *m, const Type *t, const Layout *l);
-/* What does not fit in the layouts of a node's operands and results, or NULL. */
+/* What does not fit in the layouts around a node, or NULL. */
 const char *node_layout_problem(const Module *m, const Node *n);
 
-/* ---- verify_comm.c ---------------------------------------------------------------- */
+/* ---- verify_comm.c ------------------------------------------------------- */
 const char *comm_layout_problem(const Module *m, const Node *n);
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include "ir/ir_priv.h"
 
-/* ---- interning --------------------------------------------------------- */
+/* ---- interning ----------------------------------------------------------- */
 
 enum { LAYOUT_WORDS = IR_MAX_DIMS + 1 };
 
@@ -53,7 +53,7 @@ LayoutId layout_whole(Module *m)
     return layout_intern(m, &(Layout){0});
 }
 
-/* ---- splits ------------------------------------------------------------ */
+/* ---- splits -------------------------------------------------------------- */
 
 const Split *layout_split(const Layout *l, char dim)
 {
@@ -126,7 +126,7 @@ bool split_equal(const Split *a, const Split *b)
     return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
 }
 
-/* ---- what one rank holds ----------------------------------------------- */
+/* ---- what one rank holds ------------------------------------------------- */
 
 int64_t layout_local(const Module *m, const Type *t, const Layout *l, char dim)
 {

@@ -33,7 +33,7 @@ void lex_fail(Parser *p, const char *code, const char *fmt, ...)
     p->text.len = 0;
 }
 
-/* ---- characters -------------------------------------------------------- */
+/* ---- characters ---------------------------------------------------------- */
 
 static char peek(const Parser *p)
 {
@@ -81,7 +81,7 @@ static void clear(Parser *p)
     p->text.s[0] = '\0';
 }
 
-/* ---- tokens ------------------------------------------------------------ */
+/* ---- tokens -------------------------------------------------------------- */
 
 static bool starts_number(const Parser *p)
 {
@@ -150,7 +150,8 @@ static void lex_string(Parser *p)
         }
         take(p);
         if (!peek(p) || !lex_escape(p)) {
-            lex_fail(p, "MC0601", "a string knows \\\", \\\\ and \\x01 to \\x1f");
+            lex_fail(p, "MC0601",
+                     "a string knows \\\", \\\\ and \\x01 to \\x1f");
             return;
         }
     }
@@ -189,7 +190,7 @@ void lex_rewind(Parser *p, Place to)
     lex_next(p);
 }
 
-/* ---- expectations ------------------------------------------------------ */
+/* ---- expectations -------------------------------------------------------- */
 
 bool lex_is(const Parser *p, char punct)
 {

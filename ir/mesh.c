@@ -49,7 +49,7 @@ AxisSet mesh_axis(const Module *m, const char *axis)
     return set;
 }
 
-/* ---- groups ------------------------------------------------------------ */
+/* ---- groups -------------------------------------------------------------- */
 
 uint32_t axes_size(const Mesh *mesh, AxisSet set)
 {

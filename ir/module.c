@@ -64,7 +64,7 @@ void module_free(Module *m)
     vec_free(&m->entry);
 }
 
-/* ---- functions --------------------------------------------------------- */
+/* ---- functions ----------------------------------------------------------- */
 
 FuncId func_new(Module *m, const char *name, FuncKind kind, Loc loc)
 {
@@ -92,7 +92,7 @@ ValueId func_param(Module *m, FuncId f, TypeId t, const char *name)
     return v;
 }
 
-/* ---- tensors ----------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------- */
 
 TensorId tensor_new(Module *m, const Tensor *t)
 {
@@ -109,7 +109,7 @@ TensorId tensor_find(const Module *m, Sym name)
     return (TensorId){0};
 }
 
-/* ---- values and nodes -------------------------------------------------- */
+/* ---- values and nodes ---------------------------------------------------- */
 
 ValueId value_new(Module *m, TypeId t, const char *name)
 {

@@ -1,4 +1,6 @@
-/* names.c - the fixed words of the textual form, in the order of their enums. */
+/* names.c - words of the textual form, in the order of their enums, and the
+ * rules for names.
+ */
 #include "ir/ir_priv.h"
 
 #include <ctype.h>

@@ -10,7 +10,7 @@
 
 enum { MAX_VALUES = 4096 }; /* operands or results of one node */
 
-/* ---- values ------------------------------------------------------------ */
+/* ---- values -------------------------------------------------------------- */
 
 static ValueId *name_slot(Parser *p, Sym name)
 {
@@ -67,7 +67,7 @@ static Value parse_value_type(Parser *p)
     return v;
 }
 
-/* ---- nodes ------------------------------------------------------------- */
+/* ---- nodes --------------------------------------------------------------- */
 
 /* %a, %b = */
 static void parse_result_names(Parser *p)
@@ -145,7 +145,7 @@ static void parse_node(Parser *p, FuncId f)
     place_results(p, id);
 }
 
-/* ---- functions --------------------------------------------------------- */
+/* ---- functions ----------------------------------------------------------- */
 
 static void parse_param(Parser *p, FuncId f)
 {
@@ -182,7 +182,7 @@ static void parse_func(Parser *p, FuncId f)
     lex_expect(p, '}');
 }
 
-/* ---- the module -------------------------------------------------------- */
+/* ---- the module ---------------------------------------------------------- */
 
 /* From a function's parameters to behind its closing brace.  What is not
  * there is missed by the second pass. */

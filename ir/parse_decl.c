@@ -18,7 +18,7 @@ static uint32_t parse_entry(Parser *p, const char *key)
     return parse_count(p);
 }
 
-/* ---- module {layers=4, microbatches=2, props=[inferred]} ------------------ */
+/* ---- module {layers=4, microbatches=2, props=[inferred]} ----------------- */
 
 static void parse_header(Parser *p)
 {
@@ -40,7 +40,7 @@ static void parse_header(Parser *p)
     lex_expect(p, '}');
 }
 
-/* ---- mesh world=4 {tp=2:1 expert ep.0=2:2} --------------------------------- */
+/* ---- mesh world=4 {tp=2:1 expert ep.0=2:2} ------------------------------- */
 
 /* "tp" or "tp.1": the axis and its part. */
 static Sym parse_axis(Parser *p, uint32_t *out_part)
@@ -111,7 +111,7 @@ static void parse_mesh(Parser *p)
     p->m->mesh.world = world;
 }
 
-/* ---- layout #residual {s@tp} ---------------------------------------------- */
+/* ---- layout #residual {s@tp} --------------------------------------------- */
 
 static void parse_hint(Parser *p)
 {
@@ -121,7 +121,7 @@ static void parse_hint(Parser *p)
     vec_push(&p->m->hints, hint);
 }
 
-/* ---- tensor @w : bf16[f=32, h=16] { … } -------------------------------------- */
+/* ---- tensor @w : bf16[f=32, h=16] { … } ---------------------------------- */
 
 static void parse_init(Parser *p, Tensor *t)
 {

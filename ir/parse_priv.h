@@ -68,7 +68,7 @@ Sym lex_name(Parser *p, TokenKind kind);
 int64_t lex_int(Parser *p, int64_t low, int64_t high);
 double lex_float(Parser *p);
 
-/* ---- parse_words.c ---------------------------------------------------------- */
+/* ---- parse_words.c ------------------------------------------------------- */
 Type parse_plain_type(Parser *p);
 TypeId parse_type(Parser *p);
 DType parse_dtype(Parser *p);
@@ -79,7 +79,7 @@ FuncId parse_func_ref(Parser *p);
 int parse_choice(Parser *p, const char *const *table, int n,
                  const char *what);
 
-/* ---- parse_decl.c ------------------------------------------------------------ */
+/* ---- parse_decl.c -------------------------------------------------------- */
 /* One declaration that starts at the word at hand; false if it is none. */
 bool parse_decl(Parser *p);
 /* Stages and entries, which name functions. */

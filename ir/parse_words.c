@@ -32,7 +32,7 @@ static char parse_dim(Parser *p)
     return dim;
 }
 
-/* ---- types ------------------------------------------------------------- */
+/* ---- types --------------------------------------------------------------- */
 
 DType parse_dtype(Parser *p)
 {
@@ -161,7 +161,7 @@ AxisSet parse_axes(Parser *p)
     return set;
 }
 
-/* ---- layouts ----------------------------------------------------------- */
+/* ---- layouts ------------------------------------------------------------- */
 
 static void parse_split(Parser *p, Layout *l)
 {
@@ -195,7 +195,7 @@ LayoutId parse_layout(Parser *p)
     return layout_intern(p->m, &l);
 }
 
-/* ---- attributes -------------------------------------------------------- */
+/* ---- attributes ---------------------------------------------------------- */
 
 FuncId parse_func_ref(Parser *p)
 {
@@ -286,8 +286,8 @@ static Attr parse_attr_value(Parser *p, AttrKey key)
     case AV_DTYPE:
         return attr_of_int(key, (int64_t)parse_dtype(p));
     case AV_FIELD:
-        return attr_of_int(key,
-                           parse_choice(p, field_names, FIELD_COUNT, "a field"));
+        return attr_of_int(
+            key, parse_choice(p, field_names, FIELD_COUNT, "a field"));
     case AV_STREAM:
         return attr_of_int(
             key, parse_choice(p, stream_names, STREAM_COUNT, "a stream"));

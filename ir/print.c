@@ -27,7 +27,7 @@ typedef struct {
     Vec(uint32_t) seen; /* by base name, of the function at hand */
 } Printer;
 
-/* ---- value names ------------------------------------------------------- */
+/* ---- value names --------------------------------------------------------- */
 
 static void grow_zeros(Printer *p, uint32_t numbers, uint32_t seen)
 {
@@ -79,7 +79,7 @@ static void print_name(Printer *p, ValueId v)
         buf_printf(p->out, "%%%s.%u", sym_text(p->m->names, base), number);
 }
 
-/* ---- nodes ------------------------------------------------------------- */
+/* ---- nodes --------------------------------------------------------------- */
 
 static void print_value_type(Printer *p, ValueId v)
 {
@@ -116,7 +116,7 @@ static void print_node(Printer *p, const Node *n)
     }
 }
 
-/* ---- functions --------------------------------------------------------- */
+/* ---- functions ----------------------------------------------------------- */
 
 static void print_params(Printer *p, const Func *f)
 {
@@ -152,7 +152,7 @@ static void print_func(Printer *p, const Func *f)
     buf_puts(p->out, "\n}\n");
 }
 
-/* ---- public ------------------------------------------------------------ */
+/* ---- public -------------------------------------------------------------- */
 
 static void printer_free(Printer *p)
 {

@@ -14,7 +14,7 @@
  */
 #include "ir/ir_priv.h"
 
-/* ---- tensors ----------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------- */
 
 static bool same_type(const Type *a, const Type *b)
 {
@@ -103,7 +103,7 @@ static void print_tensor(const Module *m, const Tensor *t, Buf *out)
     buf_puts(out, "}\n");
 }
 
-/* ---- the rest of the module -------------------------------------------- */
+/* ---- the rest of the module ---------------------------------------------- */
 
 static void print_header(const Module *m, Buf *out)
 {

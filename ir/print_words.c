@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- types ------------------------------------------------------------- */
+/* ---- types --------------------------------------------------------------- */
 
 void type_print_plain(const Type *t, Buf *out)
 {
@@ -42,7 +42,7 @@ const char *type_text(Module *m, TypeId t)
     return text;
 }
 
-/* ---- atoms ------------------------------------------------------------- */
+/* ---- atoms --------------------------------------------------------------- */
 
 /* Parts of the axis of atom `a`. */
 uint32_t axis_parts(const Mesh *mesh, const Atom *a)
@@ -98,7 +98,7 @@ void axes_print(const Module *m, AxisSet set, Buf *out)
     print_atoms(m, list, list_atoms(m, set, list), out);
 }
 
-/* ---- layouts ----------------------------------------------------------- */
+/* ---- layouts ------------------------------------------------------------- */
 
 static void print_partial(const Module *m, char sign, AxisSet set, Buf *out)
 {
@@ -124,7 +124,7 @@ void layout_print(const Module *m, LayoutId l, Buf *out)
     buf_puts(out, "}");
 }
 
-/* ---- numbers and strings ----------------------------------------------- */
+/* ---- numbers and strings ------------------------------------------------- */
 
 void float_print(double f, Buf *out)
 {
@@ -164,7 +164,7 @@ static void print_word(const char *s, Buf *out)
         string_print(s, out);
 }
 
-/* ---- attributes -------------------------------------------------------- */
+/* ---- attributes ---------------------------------------------------------- */
 
 static void print_list(const Module *m, const Attr *a, AttrKind kind, Buf *out)
 {
@@ -183,49 +183,37 @@ static void print_list(const Module *m, const Attr *a, AttrKind kind, Buf *out)
     buf_puts(out, kind == AV_MODES ? "\"" : "]");
 }
 
+static void print_global(const Module *m, Sym name, Buf *out)
+{
+    buf_printf(out, "@%s", sym_text(m->names, name));
+}
+
 static void print_value(const Module *m, const Attr *a, Buf *out)
 {
     AttrKind kind = attr_info[a->key].kind;
 
-    switch (kind) {
-    case AV_INT:
+    if (kind == AV_INT)
         buf_printf(out, "%lld", (long long)a->as.i);
-        break;
-    case AV_FLOAT:
+    else if (kind == AV_FLOAT)
         float_print(a->as.f, out);
-        break;
-    case AV_SYM:
+    else if (kind == AV_SYM)
         print_word(sym_text(m->names, a->as.sym), out);
-        break;
-    case AV_FUNC:
-        buf_printf(out, "@%s",
-                   sym_text(m->names, m->funcs.v[a->as.func.i].name));
-        break;
-    case AV_TENSOR:
-        buf_printf(out, "@%s",
-                   sym_text(m->names, m->tensors.v[a->as.tensor.i].name));
-        break;
-    case AV_AXES:
+    else if (kind == AV_FUNC)
+        print_global(m, m->funcs.v[a->as.func.i].name, out);
+    else if (kind == AV_TENSOR)
+        print_global(m, m->tensors.v[a->as.tensor.i].name, out);
+    else if (kind == AV_AXES)
         axes_print(m, a->as.axes, out);
-        break;
-    case AV_DIM:
+    else if (kind == AV_DIM)
         buf_printf(out, "%c", (int)a->as.i);
-        break;
-    case AV_DTYPE:
+    else if (kind == AV_DTYPE)
         buf_puts(out, dtype_name((DType)a->as.i));
-        break;
-    case AV_FIELD:
+    else if (kind == AV_FIELD)
         buf_puts(out, field_names[a->as.i]);
-        break;
-    case AV_STREAM:
+    else if (kind == AV_STREAM)
         buf_puts(out, stream_names[a->as.i]);
-        break;
-    case AV_MODES:
-    case AV_SYMS:
-    case AV_TENSORS:
+    else
         print_list(m, a, kind, out);
-        break;
-    }
 }
 
 void attrs_print(const Module *m, AttrsId attrs, Buf *out)

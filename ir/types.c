@@ -36,7 +36,7 @@ bool dtype_parse(const char *s, DType *out)
     return false;
 }
 
-/* ---- interning --------------------------------------------------------- */
+/* ---- interning ----------------------------------------------------------- */
 
 enum { TYPE_WORDS = 1 + 2 * IR_MAX_DIMS };
 
@@ -85,7 +85,7 @@ TypeId type_make(Module *m, DType dtype, const char *dims, const int64_t *size)
     return type_intern(m, &t);
 }
 
-/* ---- asking ------------------------------------------------------------ */
+/* ---- asking -------------------------------------------------------------- */
 
 int type_dim(const Type *t, char dim)
 {
@@ -111,7 +111,7 @@ int64_t type_elems(const Type *t)
     return n;
 }
 
-/* ---- deriving ---------------------------------------------------------- */
+/* ---- deriving ------------------------------------------------------------ */
 
 TypeId type_without(Module *m, TypeId t, char dim)
 {

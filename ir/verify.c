@@ -26,7 +26,7 @@ typedef struct {
 enum { UNSEEN, ENTERED, REACHED };
 enum { MAX_DEPTH = 256 }; /* of calls */
 
-/* ---- reports ----------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------- */
 
 static void complain(const Verifier *v, NodeId n, const char *code,
                      const char *why)
@@ -46,7 +46,7 @@ static void complain(const Verifier *v, NodeId n, const char *code,
     buf_free(&text);
 }
 
-/* ---- values ------------------------------------------------------------ */
+/* ---- values -------------------------------------------------------------- */
 
 static const char *type_problem(const Type *t)
 {
@@ -103,7 +103,7 @@ static bool usable(const Verifier *v, ValueId value)
            v->home.v[value.i] == v->func.i;
 }
 
-/* ---- nodes and functions ----------------------------------------------- */
+/* ---- nodes and functions ------------------------------------------------- */
 
 static bool check_operands(const Verifier *v, NodeId id, const Node *n)
 {
@@ -138,7 +138,8 @@ static void check_func(Verifier *v, FuncId id)
         const Node *n = node_of(v->m, f->body.v[i]);
 
         if (f->kind == FUNC_ROW && !(op_info[n->op].flags & OPF_ROW))
-            complain(v, f->body.v[i], "MC0611", "has no place in a row program");
+            complain(v, f->body.v[i], "MC0611",
+                     "has no place in a row program");
         check_node(v, f->body.v[i]);
     }
     for (uint32_t i = 0; i < f->results.n; i++)
@@ -162,7 +163,7 @@ static void check_placement(Verifier *v, FuncId id)
     }
 }
 
-/* ---- calls ------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------- */
 
 /* Marks what `f` calls as reached; false after reporting a cycle. */
 static bool reach(Verifier *v, FuncId f, unsigned depth)
@@ -208,7 +209,7 @@ static bool reach_all(Verifier *v)
     return ok;
 }
 
-/* ---- declarations ------------------------------------------------------ */
+/* ---- declarations -------------------------------------------------------- */
 
 static void check_func_names(const Module *m)
 {

@@ -56,7 +56,7 @@ const char *verify_rotate(Module *m, const Node *n)
     return verify_float(m, n);
 }
 
-/* ---- state ------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 
 /* An accumulator adds any floating-point value; a write keeps the type. */
 static const char *check_stored(Module *m, const Node *n, TypeId field)
@@ -135,7 +135,7 @@ const char *verify_comm(Module *m, const Node *n)
     return NULL;
 }
 
-/* ---- calls: call_cells.c has said it all while inferring ------------------ */
+/* ---- calls: call_cells.c has said it all while inferring ----------------- */
 
 const char *verify_call(Module *m, const Node *n)
 {

@@ -16,7 +16,7 @@
 
 #include <ctype.h>
 
-/* ---- one layout -------------------------------------------------------- */
+/* ---- one layout ---------------------------------------------------------- */
 
 /* Do two atoms share a digit of the rank? */
 static bool atoms_overlap(const Atom *a, const Atom *b)
@@ -197,7 +197,7 @@ static const char *check_signature(const Module *m, const Node *n)
     return bad;
 }
 
-/* ---- several products in one node ----------------------------------------- */
+/* ---- several products in one node ---------------------------------------- */
 
 /* The sum of x and y over what `type` lacks, laid out as `l`. */
 static const char *check_product(const Module *m, ValueId x, ValueId y,

@@ -55,7 +55,8 @@ static void types(void **state)
     expect_type(m, type_resized(m, t, 's', 2), "bf16[s=2, b=2, h=4]");
     expect_type(m, type_as(m, t, DT_F32), "f32[s=8, b=2, h=4]");
     expect_type(m, type_make(m, DT_I32, "", NULL), "i32");
-    assert_int_equal(type_without(m, type_with_first(m, t, 'l', 3), 'l').i, t.i);
+    assert_int_equal(type_without(m, type_with_first(m, t, 'l', 3), 'l').i,
+                     t.i);
     assert_int_equal(dtype_bytes(DT_BF16), 2);
 }
 

@@ -8,7 +8,7 @@
 
 static const char *const files[] = {"ops.mir", "placed.mir", "decls.mir"};
 
-/* ---- round trips ------------------------------------------------------- */
+/* ---- round trips --------------------------------------------------------- */
 
 static void print_again(const char *name)
 {
@@ -171,7 +171,8 @@ static void numbers_survive(void **state)
 static const struct {
     const char *line, *error;
 } bad_lines[] = {
-    {"%y = exq %x : f32[s=4]", "3:6: error: expected an op, not `exq` [MC0602]"},
+    {"%y = exq %x : f32[s=4]",
+     "3:6: error: expected an op, not `exq` [MC0602]"},
     {"%y = exp %z : f32[s=4]",
      "3:10: error: expected a value that is defined above [MC0602]"},
     {"%x = exp %x : f32[s=4]", "%x is defined twice [MC0603]"},

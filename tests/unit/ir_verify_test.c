@@ -254,7 +254,7 @@ FAULTS(call_faults, "ops.mir")
 FAULTS(layout_faults, "placed.mir")
 FAULTS(decl_faults, "decls.mir")
 
-/* ---- faults that no text can express -------------------------------------- */
+/* ---- faults that no text can express ------------------------------------- */
 
 typedef struct {
     Sample s;
