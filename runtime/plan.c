@@ -114,3 +114,10 @@ uint64_t plan_end_of_memory(const Plan *p)
 
     return last->start + last->bytes;
 }
+
+uint32_t plan_state_buffer(uint64_t address)
+{
+    enum { GRAIN = 64 }; /* tells fields apart: none is smaller */
+
+    return PLAN_STATE | ((uint32_t)(address / GRAIN) & (PLAN_STATE - 1));
+}

@@ -263,7 +263,16 @@ enum { PLAN_READ = 1, PLAN_WRITE = 2 };
 
 /* The value is register[base - 1] (0 if base is 0) + expression[expr] +
  * offset.  An address covers `bytes` bytes from there and says how they are
- * accessed.  As an argument of CALL, iteration i adds i * stride. */
+ * accessed.  As an argument of CALL, iteration i adds i * stride.
+ *
+ * `buffer` names the buffer that the bytes belong to: what was written as one
+ * cannot be read as another, which only the plan verifier looks at.  Numbers
+ * below PLAN_STATE belong to one run of their segment, so that a later run
+ * does not read leftovers; from there on they mean the same everywhere.  0 is
+ * what the argument had that the register came from, or unknown.
+ *
+ * `content` says what a message or collective carries, in numbers that all
+ * plans share; the verifier compares it on all sides.  0 is unknown. */
 typedef struct {
     uint8_t kind;   /* PlanKind */
     uint8_t access; /* PLAN_READ | PLAN_WRITE */
@@ -271,7 +280,11 @@ typedef struct {
     uint32_t expr;
     int64_t offset, stride;
     uint64_t bytes;
+    uint32_t buffer, content;
 } PlanOperand;
+#define PLAN_STATE (UINT32_C(1) << 31)
+/* The buffer number of the field of a tensor that lies at `address`. */
+uint32_t plan_state_buffer(uint64_t address);
 
 typedef enum {
     PLAN_LAUNCH,     /* index: kernel;     ptrs and imms in the kernel's order */

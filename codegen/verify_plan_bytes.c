@@ -1,0 +1,404 @@
+/* verify_plan_bytes.c - one rank alone: is every byte what it should be?
+ *
+ * Walks the step in the order of issue, with a map of what happened to every
+ * byte, and for every stream `known`: up to which instruction of each stream
+ * everything is known to have ended before the next one of this stream begins.
+ *
+ *     stream 0   k1 -- EVENT 5 -- k2         known[1][0] is k1 after the
+ *     stream 1         WAIT 5 -- all_reduce  WAIT, so k2 may not touch what
+ *                                            the all_reduce writes
+ *
+ * Only streams and events order instructions here, as on a GPU; that a CPU's
+ * host thread orders more does not count.  The last reader per stream and the
+ * last writer of a byte are enough: whoever comes after them comes after the
+ * earlier ones.
+ *
+ * Ranks of a class differ in addresses only where an operand has an expression
+ * of the rank; each different set of addresses is walked once.
+ */
+#include "codegen/verify_plan_priv.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    Verify *v;
+    const Plan *p;
+    Arena *arena; /* of this walk */
+    Walk walk;
+    Map *map;
+    Trace *trace; /* NULL: recorded before */
+    uint32_t rank, streams;
+    uint32_t *known;  /* [stream][stream] */
+    uint32_t *last;   /* stream: its last instruction */
+    uint32_t *before; /* stream: the last one before the joined group */
+    bool *joinable;   /* stream: a joined operation has a previous one */
+    uint32_t *marks;  /* [event][stream]: known at the latest mark */
+    bool *marked;     /* event */
+} Bytes;
+
+static uint32_t *row(const Bytes *b, uint32_t *table, uint32_t i)
+{
+    return table + (size_t)i * b->streams;
+}
+
+/* ---- faults ------------------------------------------------------------ */
+
+static const char *text_of(const Bytes *b, uint32_t number)
+{
+    return walk_text(b->arena, b->p, b->rank, number);
+}
+
+static bool fail_bytes(Bytes *b, const char *code, const char *what,
+                       uint64_t start, uint64_t end)
+{
+    diag_error(b->v->diag, (Loc){0}, code, "bytes %llu to %llu: %s",
+               (unsigned long long)start, (unsigned long long)end, what);
+    diag_note(b->v->diag, (Loc){0}, "%s", text_of(b, b->walk.number));
+    return false;
+}
+
+static bool fail_pair(Bytes *b, const char *code, const char *what,
+                      uint64_t start, uint64_t end, uint32_t other)
+{
+    fail_bytes(b, code, what, start, end);
+    if (other != MAP_NOBODY && other > 0)
+        diag_note(b->v->diag, (Loc){0}, "%s", text_of(b, other));
+    return false;
+}
+
+/* ---- order ------------------------------------------------------------- */
+
+static void learn(const Bytes *b, uint32_t *known, const uint32_t *more)
+{
+    for (uint32_t i = 0; i < b->streams; i++)
+        known[i] = MC_MAX(known[i], more[i]);
+}
+
+static void mark_event(Bytes *b, const PlanInstr *in)
+{
+    uint32_t *mark = row(b, b->marks, in->index);
+    memcpy(mark, row(b, b->known, in->stream), sizeof *mark * b->streams);
+    mark[in->stream] = b->last[in->stream];
+    b->marked[in->index] = true;
+    b->joinable[in->stream] = false;
+}
+
+static bool wait_event(Bytes *b, const PlanInstr *in)
+{
+    if (!b->marked[in->index]) {
+        diag_error(b->v->diag, (Loc){0}, "MC0710",
+                   "waits for event %u, which nothing marked before",
+                   in->index);
+        diag_note(b->v->diag, (Loc){0}, "%s", text_of(b, b->walk.number));
+        return false;
+    }
+    learn(b, row(b, b->known, in->stream), row(b, b->marks, in->index));
+    b->joinable[in->stream] = false;
+    return true;
+}
+
+/* Every stream knows that all streams have ended. */
+static void drain(Bytes *b)
+{
+    for (uint32_t i = 0; i < b->streams; i++) {
+        learn(b, row(b, b->known, i), b->last);
+        b->joinable[i] = false;
+    }
+}
+
+/* What has ended when the instruction begins. */
+static const uint32_t *begin(Bytes *b, const PlanInstr *in)
+{
+    uint32_t s = in->stream, *known = row(b, b->known, s);
+    bool message =
+        in->op == PLAN_COLLECTIVE || in->op == PLAN_SEND || in->op == PLAN_RECV;
+    if (!message || !(in->flags & PLAN_JOIN) || !b->joinable[s])
+        b->before[s] = b->last[s];
+    known[s] = b->before[s];
+    b->last[s] = b->walk.number;
+    b->joinable[s] = true;
+    return known;
+}
+
+/* ---- bytes ------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t start, end;
+    uint32_t tag;
+    uint8_t access;
+} Extent;
+
+static Extent extent_of(const Bytes *b, uint32_t operand)
+{
+    const PlanOperand *o = &b->p->operands.v[operand];
+    if (o->kind != PLAN_ADDRESS || o->bytes == 0)
+        return (Extent){0};
+    uint64_t start = (uint64_t)walk_value(&b->walk, operand);
+    return (Extent){start, start + o->bytes, walk_tag(&b->walk, operand),
+                    o->access};
+}
+
+static bool read_bytes(Bytes *b, const PlanInstr *in, Extent x,
+                       const uint32_t *known)
+{
+    MapAt at = map_first(b->map, x.start, x.end);
+    for (; at.cell; map_step(b->map, &at)) {
+        MapCell *c = at.cell;
+        if (c->writer == MAP_NOBODY)
+            return fail_bytes(b, "MC0707", "read but never written", x.start,
+                              x.end);
+        if (c->writer > known[c->stream])
+            return fail_pair(b, "MC0706", "read while they may be written",
+                             x.start, x.end, c->writer);
+        if (x.tag && c->tag && x.tag != c->tag)
+            return fail_pair(b, "MC0708", "read, but they hold another buffer",
+                             x.start, x.end, c->writer);
+        c->read[in->stream] = b->walk.number;
+    }
+    return true;
+}
+
+/* A reader that may still run, or 0. */
+static uint32_t running_reader(const Bytes *b, const MapCell *c,
+                               const uint32_t *known)
+{
+    for (uint32_t i = 0; i < b->streams; i++)
+        if (c->read[i] > known[i] && c->read[i] != b->walk.number)
+            return c->read[i];
+    return 0;
+}
+
+static bool write_bytes(Bytes *b, const PlanInstr *in, Extent x,
+                        const uint32_t *known)
+{
+    MapAt first = map_first(b->map, x.start, x.end), at = first;
+    for (; at.cell; map_step(b->map, &at)) {
+        const MapCell *c = at.cell;
+        uint32_t reader = running_reader(b, c, known);
+        if (c->writer != MAP_NOBODY && c->writer > known[c->stream])
+            return fail_pair(b, "MC0706", "written by two at a time", x.start,
+                             x.end, c->writer);
+        if (reader)
+            return fail_pair(b, "MC0706", "written while they may be read",
+                             x.start, x.end, reader);
+    }
+    map_write(b->map, first, x.tag, b->walk.number, in->stream);
+    return true;
+}
+
+/* Kernels and all-reduces may work in place, on exactly the same bytes;
+ * nothing else may write what it also reads or writes elsewhere. */
+static bool apart(const Bytes *b, const PlanInstr *in, Extent x, Extent y)
+{
+    if (x.end <= y.start || y.end <= x.start)
+        return true;
+    if (x.start != y.start || x.end != y.end ||
+        (x.access & y.access & PLAN_WRITE))
+        return false;
+    if (in->op != PLAN_COLLECTIVE)
+        return in->op == PLAN_LAUNCH;
+    uint32_t kind = b->p->collectives.v[in->index].kind;
+    return kind == PLAN_ALL_REDUCE || kind == PLAN_BROADCAST;
+}
+
+static bool operands_apart(Bytes *b, const PlanInstr *in, const Extent *x)
+{
+    for (uint32_t i = 0; i < in->operands.n; i++) {
+        if (!(x[i].access & PLAN_WRITE))
+            continue;
+        for (uint32_t j = 0; j < in->operands.n; j++) {
+            bool once = x[j].access & PLAN_WRITE ? j > i : j != i;
+            if (once && !apart(b, in, x[i], x[j]))
+                return fail_bytes(
+                    b, "MC0709", "operands of one instruction overlap",
+                    MC_MAX(x[i].start, x[j].start), MC_MIN(x[i].end, x[j].end));
+        }
+    }
+    return true;
+}
+
+static bool touch_operands(Bytes *b, const PlanInstr *in)
+{
+    const uint32_t *known = begin(b, in);
+    uint32_t n = in->operands.n;
+    Extent x[PLAN_MAX_ARGS];
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = extent_of(b, in->operands.first + i);
+    if (!operands_apart(b, in, x))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if ((x[i].access & PLAN_READ) && !read_bytes(b, in, x[i], known))
+            return false;
+    for (uint32_t i = 0; i < n; i++)
+        if ((x[i].access & PLAN_WRITE) && !write_bytes(b, in, x[i], known))
+            return false;
+    return true;
+}
+
+/* ---- one walk ---------------------------------------------------------- */
+
+static void record(Bytes *b, const PlanInstr *in)
+{
+    bool shown = in->op == PLAN_COLLECTIVE || in->op == PLAN_SEND ||
+                 in->op == PLAN_RECV || in->op == PLAN_EVENT ||
+                 in->op == PLAN_WAIT ||
+                 (in->op == PLAN_HOST && in->index == PLAN_HOST_GRADS);
+    if (!b->trace || !shown)
+        return;
+    vec_push(b->trace,
+             ((Step){.op = in->op,
+                     .join = in->op != PLAN_HOST && (in->flags & PLAN_JOIN),
+                     .stream = in->stream,
+                     .instr = (uint32_t)(in - b->p->instrs.v),
+                     .number = b->walk.number}));
+}
+
+static bool execute(Bytes *b, const PlanInstr *in)
+{
+    if (in->op == PLAN_EVENT) {
+        mark_event(b, in);
+        return true;
+    }
+    if (in->op == PLAN_WAIT)
+        return wait_event(b, in);
+    if (in->op == PLAN_HOST && in->index == PLAN_HOST_GRADS)
+        drain(b);
+    return touch_operands(b, in);
+}
+
+static void field_exists(Bytes *b, const PlanTensor *t, const PlanField *f)
+{
+    PlanPart part;
+    plan_field_part(b->p, t, f, b->rank, &part);
+    uint64_t bytes = (uint64_t)part.elements * plan_dtype_bytes(f->dtype);
+    for (uint32_t l = 0; l < MC_MAX(t->layers.n, 1); l++) {
+        uint64_t start = f->address + l * f->layer_stride;
+        MapAt at = map_first(b->map, start, start + bytes);
+        if (at.cell)
+            map_write(b->map, at, plan_state_buffer(f->address), 0, 0);
+    }
+}
+
+/* Parameters and optimizer state exist before the step; gradients do not. */
+static void state_exists(Bytes *b)
+{
+    for (uint32_t i = 0; i < b->p->tensors.n; i++) {
+        const PlanTensor *t = &b->p->tensors.v[i];
+        for (uint32_t k = 0; k < t->fields.n; k++) {
+            const PlanField *f = &b->p->fields.v[t->fields.first + k];
+            if (f->kind != PLAN_FIELD_GRAD)
+                field_exists(b, t, f);
+        }
+    }
+}
+
+static void bytes_new(Bytes *b, Arena *a)
+{
+    size_t streams = b->p->streams.n, events = b->p->job.v->events;
+    b->arena = a;
+    b->streams = b->p->streams.n;
+    b->walk = walk_new(a, b->p, b->rank);
+    b->map = map_new(a, plan_end_of_memory(b->p), b->streams);
+    b->known = arena_array(a, uint32_t, streams * streams);
+    b->last = arena_array(a, uint32_t, streams);
+    b->before = arena_array(a, uint32_t, streams);
+    b->joinable = arena_array(a, bool, streams);
+    b->marks = arena_array(a, uint32_t, events * streams);
+    b->marked = arena_array(a, bool, events);
+}
+
+static bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
+                        Trace *trace)
+{
+    Bytes b = {.v = v, .p = of->plan, .rank = rank, .trace = trace};
+    Arena *a = arena_new();
+    const PlanInstr *in;
+    bool ok = true;
+    bytes_new(&b, a);
+    state_exists(&b);
+    walk_restart(&b.walk);
+    while (ok && (in = vwalk_next(&b.walk))) {
+        record(&b, in);
+        ok = execute(&b, in);
+    }
+    if (trace)
+        v->stats.instrs += b.walk.number;
+    v->stats.variants++;
+    map_free(b.map);
+    arena_free(a);
+    return ok;
+}
+
+/* ---- the ranks of a class ---------------------------------------------- */
+
+typedef struct {
+    uint64_t hash;
+    uint32_t rank;
+} Variant;
+
+static int variant_compare(const void *left, const void *right)
+{
+    const Variant *a = left, *b = right;
+    if (a->hash != b->hash)
+        return a->hash < b->hash ? -1 : 1;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* The expressions that addresses depend on; returns how many. */
+static uint32_t address_exprs(const Plan *p, Arena *a, uint32_t *out)
+{
+    bool *used = arena_array(a, bool, p->exprs.n);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->operands.n; i++) {
+        const PlanOperand *o = &p->operands.v[i];
+        if (o->kind != PLAN_ADDRESS || used[o->expr] ||
+            p->exprs.v[o->expr].terms.n == 0)
+            continue;
+        used[o->expr] = true;
+        out[n++] = o->expr;
+    }
+    return n;
+}
+
+static uint64_t addresses_hash(const Plan *p, const uint32_t *exprs, uint32_t n,
+                               uint32_t rank)
+{
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        hash ^= (uint64_t)plan_expr_value(p, exprs[i], rank);
+        hash *= UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* Ranks with different addresses, the lowest of each; *out_n of them. */
+static Variant *variants_of(const PlanClass *of, Arena *a, uint32_t *out_n)
+{
+    uint32_t *exprs = arena_array(a, uint32_t, of->plan->exprs.n);
+    uint32_t nexprs = address_exprs(of->plan, a, exprs), n = 0;
+    Variant *list = arena_array(a, Variant, of->n);
+    for (uint32_t i = 0; i < of->n; i++)
+        list[i] =
+            (Variant){addresses_hash(of->plan, exprs, nexprs, of->ranks[i]),
+                      of->ranks[i]};
+    qsort(list, of->n, sizeof *list, variant_compare);
+    for (uint32_t i = 0; i < of->n; i++)
+        if (i == 0 || list[i].hash != list[i - 1].hash)
+            list[n++] = list[i];
+    *out_n = n;
+    return list;
+}
+
+bool verify_bytes(Verify *v, uint32_t class_index)
+{
+    const PlanClass *of = &v->classes[class_index];
+    uint32_t n;
+    Variant *variants = variants_of(of, v->arena, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        Trace *trace = i == 0 ? &v->traces[class_index] : NULL;
+        if (!verify_rank(v, of, variants[i].rank, trace))
+            return false;
+    }
+    return true;
+}
