@@ -167,31 +167,63 @@ static bool field_fits(const Share *s, ValueId v, TensorId t, Field f)
     return value_type(s->p->m, v)->dtype == tensor->field_dtype[f];
 }
 
-/* Nothing changes the field in (from, to), nor at `to` except by writing `v`
- * itself back. */
+/* Whether a write leaves alone what `v` names: it writes `v` itself back, or
+ * what is made of `v` in place and is there already. */
+static bool writes_back(const Share *s, const Node *n, ValueId v)
+{
+    ValueId made;
+
+    if (n->op != OP_WRITE)
+        return false;
+    made = node_arg(s->p->m, n, 0);
+    return made.i == v.i ||
+           (value_def(s, made) >= 0 && may_overwrite(s, made, v) &&
+            memplan_same_place(s->p->out->place[made.i],
+                               s->p->out->place[v.i]));
+}
+
+/* Nothing changes the field in (from, to] while `v` is used. */
 static bool state_rests(const Share *s, ValueId v, TensorId t, Field f,
                         int32_t from, int32_t to)
 {
     for (int32_t pos = from + 1; pos <= to && pos < (int32_t)s->func->body.n;
          pos++) {
         const StateUse *use = state_use(s, (uint32_t)pos, t, f);
-        const Node *n = node_at(s, (uint32_t)pos);
-        bool back = n->op == OP_WRITE && node_arg(s->p->m, n, 0).i == v.i;
-        if (use && use->writes && !back)
+        if (use && use->writes && !writes_back(s, node_at(s, (uint32_t)pos), v))
             return false;
     }
     return true;
 }
 
+static MemPlace state_place(TensorId t, Field f, bool adds)
+{
+    return (MemPlace){MEM_STATE, effect_field(f), t.i, 0, adds};
+}
+
+static TensorId node_state(const Share *s, const Node *n, Field *out_field)
+{
+    *out_field = (Field)attr_int(s->p->m, n->attrs, AK_FIELD, 0);
+    return attr_tensor(s->p->m, n->attrs, AK_TENSOR);
+}
+
+/* At first every read names its field; that may let writes happen in place,
+ * and only then is it clear which reads see their field unchanged. */
 static void home_read(Share *s, const Node *n)
 {
-    TensorId t = attr_tensor(s->p->m, n->attrs, AK_TENSOR);
-    Field f = (Field)attr_int(s->p->m, n->attrs, AK_FIELD, 0);
-    ValueId v = node_res(n, 0);
+    Field f;
+    TensorId t = node_state(s, n, &f);
 
-    if (state_rests(s, v, t, f, value_def(s, v), s->p->last[v.i]))
-        s->p->out->place[v.i] =
-            (MemPlace){MEM_STATE, effect_field(f), t.i, 0, false};
+    s->p->out->place[n->res.i] = state_place(t, f, false);
+}
+
+static void check_read(Share *s, const Node *n)
+{
+    Field f;
+    TensorId t = node_state(s, n, &f);
+
+    if (!state_rests(s, n->res, t, f, value_def(s, n->res),
+                     s->p->last[n->res.i]))
+        s->p->out->place[n->res.i] = (MemPlace){0};
 }
 
 /* Every value read from the field before is over when `v` is made. */
@@ -221,8 +253,8 @@ static bool state_unused(const Share *s, TensorId t, Field f, int32_t from,
 
 static void home_written(Share *s, const Node *n, int32_t pos)
 {
-    TensorId t = attr_tensor(s->p->m, n->attrs, AK_TENSOR);
-    Field f = (Field)attr_int(s->p->m, n->attrs, AK_FIELD, 0);
+    Field f;
+    TensorId t = node_state(s, n, &f);
     ValueId v = node_arg(s->p->m, n, 0);
     MemPlace *place = &s->p->out->place[v.i];
 
@@ -231,7 +263,7 @@ static void home_written(Share *s, const Node *n, int32_t pos)
         !readers_over(s, v, t, f) ||
         !state_rests(s, v, t, f, pos, s->p->last[v.i]))
         return;
-    *place = (MemPlace){MEM_STATE, effect_field(f), t.i, 0, false};
+    *place = state_place(t, f, false);
 }
 
 /* ---- sums made in place ------------------------------------------------------- */
@@ -289,8 +321,7 @@ static void home_added(Share *s, const Node *n, int32_t pos)
         !can_add(s, v, t, f) || !state_unused(s, t, f, value_def(s, v), pos) ||
         !readers_over(s, v, t, f))
         return;
-    s->p->out->place[v.i] =
-        (MemPlace){MEM_STATE, effect_field(f), t.i, 0, true};
+    s->p->out->place[v.i] = state_place(t, f, true);
 }
 
 /* ---- results ------------------------------------------------------------------ */
@@ -355,6 +386,36 @@ static void share_node(Share *s, const Node *n, int32_t pos)
                 break;
 }
 
+/* A read that gets memory of its own is one reader of the field less, but a
+ * write that relied on it stays where it is: readers only had to be over. */
+static void reads_check(Share *s)
+{
+    for (uint32_t pos = 0; pos < s->func->body.n; pos++)
+        if (node_at(s, pos)->op == OP_READ)
+            check_read(s, node_at(s, pos));
+}
+
+typedef void HomeFn(Share *s, const Node *n, int32_t pos);
+
+static void each_node(Share *s, HomeFn *fn)
+{
+    for (uint32_t pos = 0; pos < s->func->body.n; pos++)
+        fn(s, node_at(s, pos), (int32_t)pos);
+}
+
+static void home_node_read(Share *s, const Node *n, int32_t pos)
+{
+    (void)pos;
+    if (n->op == OP_READ)
+        home_read(s, n);
+}
+
+static void home_node_written(Share *s, const Node *n, int32_t pos)
+{
+    if (n->op == OP_WRITE)
+        home_written(s, n, pos);
+}
+
 void share_plan(Planner *p, FuncId f)
 {
     const Func *func = &p->m->funcs.v[f.i];
@@ -364,16 +425,11 @@ void share_plan(Planner *p, FuncId f)
     p->done = arena_array(p->arena, int32_t, func->body.n);
     streams_extents(p->m, f, p->begin, p->done);
     lifetimes(&s);
-    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
-        if (node_at(&s, pos)->op == OP_READ)
-            home_read(&s, node_at(&s, pos));
-    for (uint32_t r = 0; r < s.func->results.n; r++)
+    each_node(&s, home_node_read);
+    for (uint32_t r = 0; r < func->results.n; r++)
         home_result(&s, r);
-    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
-        if (node_at(&s, pos)->op == OP_WRITE)
-            home_written(&s, node_at(&s, pos), (int32_t)pos);
-    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
-        home_added(&s, node_at(&s, pos), (int32_t)pos);
-    for (uint32_t pos = 0; pos < s.func->body.n; pos++)
-        share_node(&s, node_at(&s, pos), (int32_t)pos);
+    each_node(&s, home_node_written);
+    reads_check(&s);
+    each_node(&s, home_added);
+    each_node(&s, share_node);
 }
