@@ -1,0 +1,60 @@
+/* models.h - the two base models of the parity and equivalence tests, and the
+ * layouts they are tried in. */
+#ifndef MEGAC_TESTS_MODELS_H
+#define MEGAC_TESTS_MODELS_H
+
+/* A small Llama: RMSNorm, SwiGLU, RoPE, grouped queries, untied. */
+static const char MODEL_T0[] =
+    "version: 1\n"
+    "model: {num_layers: 4, hidden_size: 64, num_attention_heads: 8,\n"
+    "  num_query_groups: 4, kv_channels: 8, ffn_hidden_size: 128,\n"
+    "  vocab_size: 96, normalization: rmsnorm, activation: swiglu,\n"
+    "  position_embedding: rope}\n"
+    "training: {seq_length: 32, micro_batch_size: 1, global_batch_size: 4,\n"
+    "  precision: fp32, optimizer: {type: sgd, lr: 0.1, weight_decay: 0.0}}\n"
+    "data: {train: synthetic}\n";
+
+/* The same sizes in the GPT-2 family: LayerNorm, GELU, learned positions,
+ * biases everywhere, tied. */
+static const char MODEL_G0[] =
+    "version: 1\n"
+    "model: {num_layers: 4, hidden_size: 64, num_attention_heads: 8,\n"
+    "  num_query_groups: 8, kv_channels: 8, ffn_hidden_size: 128,\n"
+    "  vocab_size: 96, max_position_embeddings: 32,\n"
+    "  normalization: layernorm, activation: gelu_tanh,\n"
+    "  position_embedding: learned, qkv_bias: true, linear_bias: true,\n"
+    "  tie_embeddings: true}\n"
+    "training: {seq_length: 32, micro_batch_size: 1, global_batch_size: 4,\n"
+    "  precision: fp32, optimizer: {type: adamw, lr: 0.01}}\n"
+    "data: {train: synthetic}\n";
+
+/* --set arguments, up to NULL. */
+static const char *const LAYOUTS[][6] = {
+    {NULL},
+    {"parallel.tp=2"},
+    {"parallel.tp=4"},
+    {"parallel.tp=8"},
+    {"parallel.tp=2", "parallel.sp=true"},
+    {"parallel.tp=4", "parallel.sp=true"},
+    {"parallel.pp=2"},
+    {"parallel.pp=4"},
+    {"parallel.pp=4", "parallel.schedule=gpipe"},
+    {"parallel.dp=2"},
+    {"parallel.dp=4"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.pp=2", "parallel.dp=2"},
+    {"parallel.pp=2", "training.precision=bf16", "model.qk_norm=true",
+     "parallel.tp=8"},
+    {"parallel.pp=3", "parallel.pp_first_layers=1",
+     "parallel.pp_last_layers=1"},
+};
+
+static inline int layout_length(const char *const *sets)
+{
+    int n = 0;
+
+    while (n < 6 && sets[n])
+        n++;
+    return n;
+}
+
+#endif
