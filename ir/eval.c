@@ -219,6 +219,20 @@ void step_check(EvalStep *s)
     }
 }
 
+/* Whether every operand has been computed; verify makes sure of that. */
+static bool operands_there(EvalStep *s)
+{
+    for (uint32_t i = 0; i < s->node->nargs; i++) {
+        ValueId id = node_arg(s->e->m, s->node, i);
+
+        if (!s->frame->slot[s->e->slot_of[id.i]]) {
+            step_fault(s, "MC0750", "operand %u has no value yet", i);
+            return false;
+        }
+    }
+    return true;
+}
+
 static void node_step(Eval *e, EvalRank *r)
 {
     EvalFrame *frame = &vec_last(&r->stack);
@@ -232,6 +246,8 @@ static void node_step(Eval *e, EvalRank *r)
     EvalStep s = {.e = e, .rank = r, .frame = frame, .id = id,
                   .node = node_of(e->m, id)};
 
+    if (!operands_there(&s))
+        return;
     eval_cell[s.node->op](&s);
     r->waiting = s.outcome == STEP_BLOCKED;
     if (s.outcome != STEP_DONE)
