@@ -4,8 +4,9 @@
  * into both operands are the same for every element of the result and are
  * listed once.
  *
- * Attention in the field: p[t] = E(scale q k[t]), lse = sum p, o = sum p v / lse,
- * so that partial results merge exactly; over doubles lse is the logarithm.
+ * Attention in the field: p[t] = E(scale q k[t]), lse = sum p and
+ * o = sum p v / lse, so that partial results merge exactly; over doubles lse
+ * is the logarithm.
  */
 #include "ir/eval_priv.h"
 

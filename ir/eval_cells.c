@@ -256,8 +256,26 @@ static double rope_frequency(const Module *m, AttrsId attrs, int64_t pair,
     return (1 - smooth) * f / factor + smooth * f;
 }
 
-static EvalNum rope_number(EvalStep *s, bool cosine, int64_t pos, int64_t i,
-                           int64_t rotary)
+/* In the field a table is a random function of position and pair that differs
+ * for every set of parameters. */
+static uint64_t rope_function(const Module *m, AttrsId attrs)
+{
+    const double of[] = {attr_float(m, attrs, AK_BASE, 10000),
+                         attr_float(m, attrs, AK_FACTOR, 1),
+                         attr_float(m, attrs, AK_LOW, 1),
+                         attr_float(m, attrs, AK_HIGH, 4),
+                         (double)attr_int(m, attrs, AK_ORIGINAL, 8192)};
+    uint64_t hash = hash_text(OP_ROPE_TABLE,
+                              sym_text(m->names,
+                                       attr_sym(m, attrs, AK_SCALING)));
+
+    for (size_t i = 0; i < MC_LEN(of); i++)
+        hash = hash_mix(hash ^ field_of_double(of[i]));
+    return hash;
+}
+
+static EvalNum rope_number(EvalStep *s, uint64_t function, bool cosine,
+                           int64_t pos, int64_t i, int64_t rotary)
 {
     AttrsId attrs = s->node->attrs;
     int64_t pair = i % (rotary / 2);
@@ -266,7 +284,7 @@ static EvalNum rope_number(EvalStep *s, bool cosine, int64_t pos, int64_t i,
     if (i >= rotary)
         return num_of_double(s->e->opt.kind, cosine ? 1 : 0);
     if (in_field(s))
-        return (EvalNum){.residue = field_random(OP_ROPE_TABLE, at)};
+        return (EvalNum){.residue = field_random(function, at)};
     double angle = (double)pos * rope_frequency(s->e->m, attrs, pair, rotary);
 
     return (EvalNum){.f = cosine ? cos(angle) : sin(angle)};
@@ -282,7 +300,10 @@ void eval_rope_table(EvalStep *s)
     bool cosine = !strcmp(sym_text(m->names, attr_sym(m, attrs, AK_WHAT)),
                           "cos");
 
+    uint64_t function = rope_function(m, attrs);
+
     for (Walk w = walk_of(out); w.more; walk_next(&w))
-        out->at[w.off[0]] = rope_number(s, cosine, start + walk_index(&w, 's'),
+        out->at[w.off[0]] = rope_number(s, function, cosine,
+                                        start + walk_index(&w, 's'),
                                         walk_index(&w, 'd'), rotary);
 }

@@ -196,7 +196,7 @@ bool state_fits(EvalStep *s, TensorId t, Field f, const EvalArray *given);
 const Type *eval_logical(const Module *m, TensorId t);
 bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer);
 
-/* ---- eval_convert.c: `convert` among ranks that meet ---------------------- */
+/* ---- eval_convert.c: `convert` among ranks that meet ------------------- */
 AxisSet convert_axes(const EvalStep *s);
 EvalValue *convert_whole(const EvalStep *s, EvalRank *const *member,
                          EvalValue *const *offer, uint32_t n);

@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-/* ---- lists of items ---------------------------------------------------------- */
+/* ---- lists of items ----------------------------------------------------- */
 
 static int item_compare(const void *left, const void *right)
 {
@@ -45,7 +45,7 @@ bool items_have(const ItemVec *v, uint32_t item)
     return false;
 }
 
-/* ---- one function -------------------------------------------------------------- */
+/* ---- one function ------------------------------------------------------- */
 
 /* Made from nothing, or from what is made from nothing. */
 static bool is_leaf(const Fusion *x, uint32_t item)

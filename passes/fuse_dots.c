@@ -78,12 +78,12 @@ static void replace(Dots *d, ValueId from, ValueId to)
     value_of(d->m, to)->layout = value_of(d->m, from)->layout;
     value_of(d->m, to)->name = value_of(d->m, from)->name;
     value_of(d->m, to)->hint = value_of(d->m, from)->hint;
-    map_set(&map, from, to);
+    vmap_set(&map, from, to);
     func_substitute(d->m, d->f, &map);
-    map_free(&map);
+    vmap_free(&map);
 }
 
-/* ---- one operand, several weights ---------------------------------------------- */
+/* ---- one operand, several weights --------------------------------------- */
 
 /* A parameter as it rests, or gathered before `pos`. */
 static bool is_weight(const Dots *d, ValueId w, uint32_t pos)
@@ -188,7 +188,7 @@ static void dots_fuse(Dots *d)
     }
 }
 
-/* ---- sums of products -------------------------------------------------------------- */
+/* ---- sums of products --------------------------------------------------- */
 
 /* A product, or a sum of products made here, that only `sum` uses. */
 static bool is_term(const Dots *d, const Node *sum, ValueId v)
@@ -252,7 +252,7 @@ static void sums_fuse(Dots *d)
     }
 }
 
-/* ---- products added to gradients ------------------------------------------------------ */
+/* ---- products added to gradients ---------------------------------------- */
 
 /* The product that the `accum` at `pos` adds, and nothing else uses. */
 static bool is_gradient(const Dots *d, uint32_t pos, Node *out_dot)

@@ -18,7 +18,7 @@
 /* A launch takes at most 24 pointers (CUDA_ARGS_PTR), one is for workspace. */
 enum { MAX_POINTERS = 22, MAX_COPIED = 8 };
 
-/* ---- what a cluster is made of ------------------------------------------------ */
+/* ---- what a cluster is made of ------------------------------------------ */
 
 static uint32_t item_space(const Fusion *x, uint32_t item)
 {
@@ -89,7 +89,7 @@ static bool is_legal(const Fusion *x, const ItemVec *list)
            !rowgroup_refusal(x->m, node, list->n);
 }
 
-/* ---- merging ---------------------------------------------------------------------- */
+/* ---- merging ------------------------------------------------------------ */
 
 /* Sums of products and table gradients are added to state where they are made,
  * so an `accum` of one stays alone. */
@@ -106,15 +106,18 @@ static bool stays_alone(const Fusion *x, uint32_t item)
 /* Everything a scalar cluster reads comes from `source` or from no cluster. */
 static bool follows_only(const Fusion *x, uint32_t c, uint32_t source)
 {
-    for (uint32_t i = 0; i < x->member[c].n; i++)
-        for (uint32_t k = 0; k < fusion_node(x, x->member[c].v[i])->nargs; k++) {
-            uint32_t def = fusion_operand(x, x->member[c].v[i], k);
+    for (uint32_t i = 0; i < x->member[c].n; i++) {
+        uint32_t item = x->member[c].v[i];
+
+        for (uint32_t k = 0; k < fusion_node(x, item)->nargs; k++) {
+            uint32_t def = fusion_operand(x, item, k);
             uint32_t of = def ? x->cluster[def - 1] : c;
 
             if (def && x->row[def - 1] && !x->leaf[def - 1] && of != c &&
                 of != source)
                 return false;
         }
+    }
     return true;
 }
 
@@ -212,7 +215,7 @@ static void merge_side_by_side(Fusion *x)
                 merge(x, a, b);
 }
 
-/* ---- computing again ------------------------------------------------------------- */
+/* ---- computing again ---------------------------------------------------- */
 
 typedef struct {
     const Fusion *x;

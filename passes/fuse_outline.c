@@ -22,7 +22,7 @@ typedef struct {
     Vec(NodeId) body;
 } Outline;
 
-/* ---- what each program contains ------------------------------------------------- */
+/* ---- what each program contains ----------------------------------------- */
 
 static bool is_const(const Fusion *x, uint32_t item)
 {
@@ -126,7 +126,7 @@ static void lists_make(Outline *o)
     }
 }
 
-/* ---- the order of calls and other nodes -------------------------------------------- */
+/* ---- the order of calls and other nodes --------------------------------- */
 
 static void wait_add(Outline *o, uint32_t before, uint32_t c)
 {
@@ -178,7 +178,7 @@ static void waits_make(Outline *o)
         waits_of_order(o, i);
 }
 
-/* ---- one program ----------------------------------------------------------------------- */
+/* ---- one program -------------------------------------------------------- */
 
 /* Parameters are what the list reads, in the order in which it is read. */
 static void params_add(Outline *o, uint32_t c, FuncId f, ValueMap *map,
@@ -287,7 +287,8 @@ static const char *program_name(const Outline *o, uint32_t c)
     return name;
 }
 
-/* Two programs walked side by side: which value of one is which of the other. */
+/* Two programs walked side by side: which value of one is which of the
+ * other. */
 typedef struct {
     const Module *m;
     Vec(ValueId) left, right;
@@ -400,7 +401,7 @@ static void program_emit(Outline *o, uint32_t c)
     vec_free(&items);
 }
 
-/* ---- the new body ----------------------------------------------------------------------- */
+/* ---- the new body ------------------------------------------------------- */
 
 static void cluster_emit(Outline *o, uint32_t c)
 {

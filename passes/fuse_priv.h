@@ -44,28 +44,28 @@ static inline uint32_t fusion_operand(const Fusion *x, uint32_t item,
     return x->item_of[node_arg(x->m, fusion_node(x, item), i).i];
 }
 
-/* ---- fuse.c ---------------------------------------------------------------- */
+/* ---- fuse.c ------------------------------------------------------------- */
 void items_sort(ItemVec *v); /* ascending, each once */
 bool items_have(const ItemVec *v, uint32_t item);
 
-/* ---- fuse_order.c: what must come before what ------------------------------- */
+/* ---- fuse_order.c: what must come before what --------------------------- */
 void fusion_order(Fusion *x);
 /* Whether a third cluster lies on a way from one cluster to the other. */
 bool fusion_between(Fusion *x, uint32_t from, uint32_t to);
 
-/* ---- fuse_group.c: which items belong together -------------------------------- */
+/* ---- fuse_group.c: which items belong together -------------------------- */
 void fusion_group(Fusion *x);
 
-/* ---- fuse_outline.c: clusters become row programs ------------------------------ */
+/* ---- fuse_outline.c: clusters become row programs ----------------------- */
 void fusion_outline(Fusion *x);
 
-/* ---- fuse_simplify.c: what autodiff and resharding left behind ------------------- */
+/* ---- fuse_simplify.c: what autodiff and resharding left behind ---------- */
 void fuse_simplify(Module *m, FuncId f);
 
-/* ---- fuse_hoist.c: tables made once per step -------------------------------------- */
+/* ---- fuse_hoist.c: tables made once per step ---------------------------- */
 void fuse_hoist(Module *m);
 
-/* ---- fuse_dots.c: products that share an operand or a result --------------------- */
+/* ---- fuse_dots.c: products that share an operand or a result ------------ */
 void fuse_dots(Module *m, FuncId f);
 
 #endif

@@ -22,7 +22,7 @@ static const Node *def_of(const Simplify *s, ValueId v)
     return node_of(s->m, value_of(s->m, v)->def);
 }
 
-/* ---- casts and ones ------------------------------------------------------------ */
+/* ---- casts and ones ----------------------------------------------------- */
 
 /* Computes in f32 whatever its operands are, and takes any of them. */
 static bool reads_any_float(const Node *n)
@@ -68,7 +68,7 @@ static ValueId same_as(const Simplify *s, const Node *n)
     return n->res;
 }
 
-/* ---- slices of what can be made in parts ---------------------------------------- */
+/* ---- slices of what can be made in parts -------------------------------- */
 
 static bool is_made_in_parts(const Simplify *s, ValueId v, char dim)
 {
@@ -99,13 +99,13 @@ static ValueId part_of(Simplify *s, ValueId v, const Split *split)
     if (type_dim(value_type(m, v), split->dim) < 0)
         return v;
     for (uint32_t i = 0; i < n.nargs; i++)
-        map_set(&map, node_arg(m, &n, i),
+        vmap_set(&map, node_arg(m, &n, i),
                 part_of(s, node_arg(m, &n, i), split));
     made = node_copy(m, (FuncId){0}, value_of(m, v)->def, &map);
     vec_push(&s->body, made);
     layout_set_split(&layout, split->dim, split->atom, split->n);
     value_of(m, node_of(m, made)->res)->layout = layout_intern(m, &layout);
-    map_free(&map);
+    vmap_free(&map);
     return node_of(m, made)->res;
 }
 
@@ -126,7 +126,7 @@ static ValueId slice_made(Simplify *s, const Node *n)
     return part_of(s, x, &copy);
 }
 
-/* ---- one function ------------------------------------------------------------------ */
+/* ---- one function ------------------------------------------------------- */
 
 static void operands_take(Simplify *s, NodeId id)
 {
@@ -135,7 +135,7 @@ static void operands_take(Simplify *s, NodeId id)
     for (uint32_t i = 0; i < n->nargs; i++) {
         ValueId *arg = &s->m->args.v[n->arg + i];
 
-        *arg = map_get(&s->map, *arg);
+        *arg = vmap_get(&s->map, *arg);
         if (reads_any_float(n))
             *arg = unwidened(s, *arg);
     }
@@ -158,7 +158,7 @@ static void node_simplify(Simplify *s, NodeId id)
     if (same.i == n.res.i)
         vec_push(&s->body, id);
     else
-        map_set(&s->map, n.res, same);
+        vmap_set(&s->map, n.res, same);
 }
 
 void fuse_simplify(Module *m, FuncId f)
@@ -173,5 +173,5 @@ void fuse_simplify(Module *m, FuncId f)
         vec_push(&func_of(m, f)->body, s.body.v[i]);
     func_substitute(m, f, &s.map);
     vec_free(&s.body);
-    map_free(&s.map);
+    vmap_free(&s.map);
 }

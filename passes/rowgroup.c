@@ -33,7 +33,7 @@ typedef struct {
     uint32_t ndims, inner;
 } Group;
 
-/* ---- letters ---------------------------------------------------------------- */
+/* ---- letters ------------------------------------------------------------ */
 
 static uint32_t bit(char letter)
 {
@@ -70,7 +70,7 @@ uint32_t rowgroup_space(const Module *m, const Node *n)
     return dims;
 }
 
-/* ---- collecting ---------------------------------------------------------------- */
+/* ---- collecting --------------------------------------------------------- */
 
 static Member *member_find(Group *g, ValueId v)
 {
@@ -133,7 +133,7 @@ static bool letters_collect(Group *g)
     return agree;
 }
 
-/* ---- rows -------------------------------------------------------------------------- */
+/* ---- rows --------------------------------------------------------------- */
 
 static bool is_reduction(const Member *v)
 {
@@ -185,7 +185,7 @@ static char fastest(const Group *g)
     return 0;
 }
 
-/* ---- what cannot be ------------------------------------------------------------------ */
+/* ---- what cannot be ----------------------------------------------------- */
 
 static bool is_column(Group *g, const Member *v)
 {

@@ -65,7 +65,7 @@ static bool reported(World *w, const char *needle)
     return strstr(text, needle) != NULL;
 }
 
-/* ---- functions on given numbers ---- */
+/* ---- functions on given numbers ----------------------------------------- */
 
 static EvalArray vector(char dim, int64_t n, double *from)
 {
@@ -201,7 +201,7 @@ static void scan_carries_and_stacks(void **state)
     near(&got, want);
 }
 
-/* ---- one step on several ranks ---- */
+/* ---- one step on several ranks ------------------------------------------ */
 
 #define STATE(name, type, rest, field)                                         \
     "tensor @" name " : f32" type " {\n    init normal 0.02\n    " field       \
@@ -321,7 +321,7 @@ static void collectives_move_pieces(void **state)
     }
 }
 
-/* ---- messages ---- */
+/* ---- messages ----------------------------------------------------------- */
 
 #define PIPE(first, second)                                                    \
     "module {layers=0, microbatches=1, props=[layout, pipelined]}\n"           \
@@ -383,7 +383,7 @@ static void nobody_receives(void **state)
     assert_true(reported(w, "rank 1 never receives"));
 }
 
-/* ---- state ---- */
+/* ---- state -------------------------------------------------------------- */
 
 static void gradients_start_undefined(void **state)
 {

@@ -25,7 +25,7 @@ static int enter_folder(void **state)
     return chdir(*path ? path : ".");
 }
 
-/* ---- what holds after fusion ---------------------------------------------- */
+/* ---- what holds after fusion -------------------------------------------- */
 
 static void each_op_is_fused(const Module *m)
 {
@@ -73,7 +73,7 @@ static void fuse_and_compare(Arena *a, Module *m, const Spec *spec)
     each_program_is_a_kernel(m);
 }
 
-/* ---- small modules ----------------------------------------------------------- */
+/* ---- small modules ------------------------------------------------------ */
 
 static void check_file(const char *path)
 {
@@ -115,7 +115,7 @@ static void golden_files(void **state)
     globfree(&files);
 }
 
-/* ---- whole models --------------------------------------------------------------- */
+/* ---- whole models ------------------------------------------------------- */
 
 static void check_model(const char *path, const char *const *sets, int nsets)
 {

@@ -31,7 +31,7 @@ static const OpRow rows[] = {
 #undef ROW
 };
 
-/* ---- one row as a module ---------------------------------------------------- */
+/* ---- one row as a module ------------------------------------------------ */
 
 static void tensor_text(Buf *out, const char *name, const char *type,
                         Init init)
@@ -94,7 +94,7 @@ static Module *module_of(Arena *a, Diag *d, const OpRow *row)
     return m;
 }
 
-/* ---- differences --------------------------------------------------------------- */
+/* ---- differences -------------------------------------------------------- */
 
 /* One element of one tensor moved away from where it would be. */
 typedef struct {
@@ -178,7 +178,7 @@ static void gradients_are_differences(void **state)
         check_row(&rows[i]);
 }
 
-/* ---- layouts ---------------------------------------------------------------------- */
+/* ---- layouts ------------------------------------------------------------ */
 
 /* Splits a dimension of a tensor at rest, and whatever follows from that. */
 static bool split(Module *m, TensorId t, char dim)
@@ -240,7 +240,7 @@ static void layouts_mean_the_same(void **state)
     }
 }
 
-/* ---- coverage -------------------------------------------------------------------- */
+/* ---- coverage ----------------------------------------------------------- */
 
 /* read and accum are in every row, call is in every model. */
 static bool needs_no_row(Op op, const char *cell)
