@@ -214,7 +214,7 @@ static int64_t dim_size(const Model *x, char dim)
     case 'f': return x->f_;
     case 'v': return x->v;
     case 'p': return x->p;
-    default: mc_assert(!"a dimension of the model"); return 0;
+    default: mc_bug(__FILE__, __LINE__, "a dimension of the model");
     }
 }
 

@@ -46,8 +46,7 @@ static NodeId stage_call(const Pipe *p, FuncId f)
         if (n->op == OP_CALL && call_scan(p->m, n).callee.i == f.i)
             return micro->body.v[i];
     }
-    mc_assert(!"a stage that micro does not call");
-    return (NodeId){0};
+    mc_bug(__FILE__, __LINE__, "a stage that micro does not call");
 }
 
 static const PipeStage *stage_of_func(const Pipe *p, FuncId f)
@@ -57,8 +56,7 @@ static const PipeStage *stage_of_func(const Pipe *p, FuncId f)
         if (s->fwd.i == f.i || s->bwd.i == f.i)
             return s;
     }
-    mc_assert(!"a function of no stage");
-    return NULL;
+    mc_bug(__FILE__, __LINE__, "a function of no stage");
 }
 
 static const PipeStage *stage_at(const Pipe *p, uint32_t pp, uint32_t chunk)
@@ -66,8 +64,7 @@ static const PipeStage *stage_at(const Pipe *p, uint32_t pp, uint32_t chunk)
     for (uint32_t i = 0; i < p->m->stages.n; i++)
         if (p->m->stages.v[i].pp == pp && p->m->stages.v[i].chunk == chunk)
             return &p->m->stages.v[i];
-    mc_assert(!"an action of no stage");
-    return NULL;
+    mc_bug(__FILE__, __LINE__, "an action of no stage");
 }
 
 /* The stage that computes one of micro's values. */
