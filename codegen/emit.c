@@ -47,7 +47,8 @@ PlanDtype emit_dtype(DType t)
 static uint16_t stream_row(Emit *e, uint16_t stream)
 {
     static const char *const names[STREAM_COUNT] = {
-        "compute", "tp", "cp", "ep", "dp", "pp", "copy"};
+        "compute", "tp", "cp", "ep", "dp", "pp", "copy",
+        "send_fwd", "recv_fwd", "send_bwd", "recv_bwd"};
     PlanStreamKind kind = stream == STREAM_COPY ? PLAN_STREAM_COPY
                                                 : PLAN_STREAM_COMM;
 

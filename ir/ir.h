@@ -199,7 +199,11 @@ typedef enum {
 } Prop;
 
 typedef enum { STREAM_COMPUTE, STREAM_TP, STREAM_CP, STREAM_EP, STREAM_DP,
-               STREAM_PP, STREAM_COPY, STREAM_COUNT } Stream;
+               STREAM_PP, STREAM_COPY,
+               /* Messages of the pipeline.  A send may have to wait for its
+                * receive, so each direction and side is a line of its own. */
+               STREAM_SEND_FWD, STREAM_RECV_FWD, STREAM_SEND_BWD,
+               STREAM_RECV_BWD, STREAM_COUNT } Stream;
 
 typedef struct {
     Sym name;

@@ -7,8 +7,9 @@
 
 const char *const field_names[FIELD_COUNT] = {"param", "master", "grad", "gsum",
                                               "m",     "v",      "acc"};
-const char *const stream_names[STREAM_COUNT] = {"compute", "tp", "cp",  "ep",
-                                                "dp",      "pp", "copy"};
+const char *const stream_names[STREAM_COUNT] = {
+    "compute", "tp", "cp", "ep", "dp", "pp", "copy",
+    "send_fwd", "recv_fwd", "send_bwd", "recv_bwd"};
 const char *const init_names[INIT_ONES + 1] = {"none", "normal", "zeros",
                                                "ones"};
 const char *const prop_names[PROP_NAMES] = {

@@ -80,6 +80,16 @@ static bool is_name(const Node *n)
     return n->op == OP_READ || n->op == OP_WRITE;
 }
 
+/* Odd channels carry gradients backward (see pipeline.c). */
+static Stream message_stream(const Module *m, const Node *n)
+{
+    bool backward = attr_int(m, n->attrs, AK_TAG, 0) & 1;
+
+    if (n->op == OP_SEND)
+        return backward ? STREAM_SEND_BWD : STREAM_SEND_FWD;
+    return backward ? STREAM_RECV_BWD : STREAM_RECV_FWD;
+}
+
 static Stream stream_of(const Module *m, const Node *n)
 {
     static const struct {
@@ -90,7 +100,7 @@ static Stream stream_of(const Module *m, const Node *n)
     AxisSet set = attr_axes(m, n->attrs, AK_AXES);
 
     if (is_message(n))
-        return STREAM_PP;
+        return message_stream(m, n);
     for (size_t i = 0; i < MC_LEN(axes); i++)
         if (set & mesh_axis(m, axes[i].axis))
             return axes[i].stream;
