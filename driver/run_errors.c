@@ -52,17 +52,35 @@ static void read_abort(RunErrors *e, const char *notice)
                       (int)strtol(code + 10, NULL, 10));
 }
 
-/* Whether mpirun only tells that, or that it was told to end. */
+static bool has_any(const char *text, const char *const *marks)
+{
+    for (; *marks; marks++)
+        if (strstr(text, *marks))
+            return true;
+    return false;
+}
+
+/* Whether mpirun only tells that a rank ended, or that it was told to. */
 static bool is_known(const char *notice)
 {
     static const char *const marks[] = {
         "Primary job", "exited with non-zero status", "exited on signal",
-        "MPI_ABORT was invoked", "was killed without first calling finalize"};
+        "MPI_ABORT was invoked", "was killed without first calling finalize",
+        NULL};
 
-    for (uint32_t i = 0; i < MC_LEN(marks); i++)
-        if (strstr(notice, marks[i]))
-            return true;
-    return false;
+    return has_any(notice, marks);
+}
+
+/* Lines outside of a frame that say nothing about the run: what mpirun notes
+ * about its own notices, and the shell about a signal. */
+static bool is_noise(const char *line)
+{
+    static const char *const marks[] = {
+        "ORTE_ERROR_LOG", "has sent help message", "have sent help message",
+        "orte_base_help_aggregate", NULL};
+
+    return (line[0] == '[' && has_any(line, marks)) ||
+           !strcmp(line, "Killed\n") || !strcmp(line, "Terminated\n");
 }
 
 /* ---- lines --------------------------------------------------------------- */
@@ -89,7 +107,7 @@ static void take_line(RunErrors *e, const char *line)
         e->in_block = true;
     } else if (e->in_block) {
         buf_puts(&e->block, line);
-    } else if (!read_rank_exit(e, line)) {
+    } else if (!read_rank_exit(e, line) && !is_noise(line)) {
         fputs(line, stderr);
     }
 }
