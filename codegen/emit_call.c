@@ -79,6 +79,7 @@ static void layer_state(Call *c, const StateUse *use)
         uint32_t slot = memplan_slot(e->m, e->pp, (uint32_t)c->scan.first);
         o = plan_address((uint64_t)(s->address + slot * s->layer_stride),
                          (uint64_t)s->bytes, PLAN_READ);
+        o.buffer = plan_state_buffer((uint64_t)s->address);
         push(c, o, s->layer_stride);
     } else {
         push(c, o, 0);

@@ -331,6 +331,7 @@ void emit_sendrecv(Emit *e, const Node *n)
     ValueId v = send ? node_arg(e->m, n, 0) : n->res;
     PlanOperand o = emit_value(e, v, send ? PLAN_READ : PLAN_WRITE);
 
+    o.content = 1 + (uint32_t)attr_int(e->m, n->attrs, AK_MICROBATCH, 0);
     emit_instr(e, (PlanInstr){
                       .op = send ? PLAN_SEND : PLAN_RECV,
                       .index = plan_add_peer(

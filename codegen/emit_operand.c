@@ -127,13 +127,16 @@ static PlanOperand state_operand(Emit *e, TensorId t, Field f, int64_t bytes,
                                  int access)
 {
     const MemState *s = memplan_state(e->mem, e->pp, t, f);
+    PlanOperand o;
     bool layered = e->mem->effects.func[e->f.i].layer &&
                    e->m->tensors.v[t.i].per_layer;
 
     if (layered)
         return plan_reg_address(emit_state_register(e, e->f, t, f), 0,
                                 (uint64_t)bytes, access);
-    return plan_address((uint64_t)s->address, (uint64_t)bytes, access);
+    o = plan_address((uint64_t)s->address, (uint64_t)bytes, access);
+    o.buffer = plan_state_buffer((uint64_t)s->address);
+    return o;
 }
 
 /* Bytes of one layer of a field; the gradient's two kinds may differ. */
@@ -179,15 +182,24 @@ PlanOperand emit_place(Emit *e, MemPlace place, int64_t bytes, int access)
     }
 }
 
+/* Buffers of a frame are numbered by value; workspaces follow, by node. */
 PlanOperand emit_value(Emit *e, ValueId v, int access)
 {
-    return emit_place(e, e->mem->place[v.i], memplan_value_bytes(e->m, v),
-                      access);
+    MemPlace place = e->mem->place[v.i];
+    PlanOperand o = emit_place(e, place, memplan_value_bytes(e->m, v), access);
+
+    if (place.base == MEM_FRAME)
+        o.buffer = e->mem->buffer[v.i];
+    return o;
 }
 
 PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access)
 {
-    return frame_operand(e, e->mem->scratch[e->node.i] + offset, bytes, access);
+    PlanOperand o = frame_operand(e, e->mem->scratch[e->node.i] + offset,
+                                  bytes, access);
+
+    o.buffer = e->m->values.n + e->node.i;
+    return o;
 }
 
 /* ---- what depends on the rank ----------------------------------------------------- */

@@ -209,5 +209,8 @@ MemPlan *memplan_make(Arena *a, const Module *m, const MemRules *rules)
         func_plan(&p, m->entry.v[pp]);
         report_make(&p, pp);
     }
+    p.out->buffer = arena_array(a, uint32_t, m->values.n);
+    for (uint32_t v = 1; v < m->values.n; v++)
+        p.out->buffer[v] = value_root(&p, (ValueId){v});
     return p.out;
 }

@@ -56,6 +56,7 @@ typedef struct {
 
 typedef struct {
     MemPlace *place;   /* by ValueId */
+    uint32_t *buffer;  /* by ValueId: equal for values that share memory */
     int64_t *scratch;  /* by NodeId: its workspace or callee's frame, an offset
                           in the frame of its function */
     MemFrame *frame;   /* by FuncId */
