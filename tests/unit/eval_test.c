@@ -17,6 +17,7 @@
 typedef struct {
     Arena *a;
     Diag *d;
+    Vec(Module *) modules;
 } World;
 
 static int world_open(void **state)
@@ -33,6 +34,9 @@ static int world_close(void **state)
 {
     World *w = *state;
 
+    for (uint32_t i = 0; i < w->modules.n; i++)
+        module_free(w->modules.v[i]);
+    vec_free(&w->modules);
     diag_free(w->d);
     arena_free(w->a);
     free(w);
@@ -46,6 +50,7 @@ static Module *parse(World *w, const char *text)
     if (!m)
         diag_print(w->d, stderr);
     assert_non_null(m);
+    vec_push(&w->modules, m);
     return m;
 }
 
