@@ -120,10 +120,8 @@ CliExit compile_verify_plans(const Input *in, const Module *m,
 
     for (uint32_t i = 0; code == CLI_DONE && i < out->n; i++)
         classes[i] = class_of(in->arena, m, &plans[i], i);
-    if (code == CLI_DONE && !plan_verify(in->diag, classes, out->n, stats)) {
-        diag_print(in->diag, stderr);
+    if (code == CLI_DONE && !plan_verify(in->diag, classes, out->n, stats))
         code = CLI_BUG;
-    }
     for (uint32_t i = 0; i < out->n; i++)
         plan_free(&plans[i]);
     return code;
@@ -140,7 +138,6 @@ CliExit compile_check_memory(const Input *in, const Program *p)
     if (in->spec->target.backend != BACKEND_CPU ||
         memplan_fits(p->m, p->mem, capacity, where))
         return CLI_DONE;
-    diag_print(in->diag, stderr);
     return CLI_FIT;
 }
 
@@ -224,7 +221,6 @@ static CliExit finish(const Input *in, const Program *p, const double *seconds,
         code = CLI_INPUT;
     if (code == CLI_DONE && args.stats)
         print_stats(p, seconds, &stats, mc_seconds() - start);
-    diag_print(in->diag, stderr);
     emit_free(&out);
     return code;
 }

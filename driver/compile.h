@@ -6,7 +6,7 @@
 #include "codegen/verify_plan.h"
 #include "driver/program.h"
 
-/* Each has printed its errors when the result is not CLI_DONE. */
+/* Errors are in in->diag when the result is not CLI_DONE. */
 
 /* Executes a shrunken copy of the spec before and after each pass. */
 CliExit compile_verify_passes(const Input *in);

@@ -19,12 +19,13 @@ CliExit input_open(Input *in, const char *path, const CliList *sets)
         path = arena_printf(in->arena, "%s/spec.yaml", path);
     }
     in->spec = spec_load(in->arena, in->diag, path, sets->v, (int)sets->n);
-    diag_print(in->diag, stderr);
     return in->spec ? CLI_DONE : CLI_INPUT;
 }
 
 void input_close(Input *in)
 {
+    fflush(stdout);
+    diag_print(in->diag, stderr);
     diag_free(in->diag);
     arena_free(in->arena);
     *in = (Input){0};

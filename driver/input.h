@@ -12,9 +12,10 @@ typedef struct {
     const char *dir; /* of the compiled program; NULL for a spec */
 } Input;
 
-/* Loads a YAML file, or DIR/spec.yaml of a compiled program.  Errors have been
- * printed when the result is not CLI_DONE; close in any case. */
+/* Loads a YAML file, or DIR/spec.yaml of a compiled program.  Close it also if
+ * the result is not CLI_DONE. */
 CliExit input_open(Input *input, const char *path, const CliList *sets);
+/* Prints what was reported to input->diag, by whomever, once, and frees. */
 void input_close(Input *input);
 
 #endif

@@ -35,10 +35,8 @@ static Status texts_of_program(const View *v, Texts *out)
     EmitOutput emitted = {0};
     Status status = STATUS_NONE;
 
-    if (!emit_plans(v->in->arena, &input, &emitted)) {
-        diag_print(v->in->diag, stderr);
+    if (!emit_plans(v->in->arena, &input, &emitted))
         *v->code = CLI_INPUT;
-    }
     for (uint32_t i = 0; i < emitted.n && !status; i++) {
         Plan plan;
 

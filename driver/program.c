@@ -21,9 +21,7 @@ CliExit program_build(const Input *in, const PassOptions *options,
                       Program *out)
 {
     *out = (Program){0};
-    bool ok = build(in, options, out);
-    diag_print(in->diag, stderr);
-    return ok ? CLI_DONE : CLI_INPUT;
+    return build(in, options, out) ? CLI_DONE : CLI_INPUT;
 }
 
 void program_free(Program *p)

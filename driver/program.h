@@ -12,8 +12,7 @@ typedef struct {
     const MemPlan *mem; /* NULL if the passes were stopped before the end */
 } Program;
 
-/* Errors have been printed when the result is not CLI_DONE; free in any
- * case. */
+/* Errors are in in->diag when the result is not CLI_DONE; free in any case. */
 CliExit program_build(const Input *in, const PassOptions *options,
                       Program *out);
 void program_free(Program *p);

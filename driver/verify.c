@@ -40,7 +40,6 @@ static CliExit prove_folder(const Input *in)
         code = cli_failed(status);
     else if (plan_verify(in->diag, set.classes, set.n, &stats))
         code = CLI_DONE;
-    diag_print(in->diag, stderr);
     plans_free(&set);
     if (code == CLI_DONE)
         report(&stats);
@@ -56,8 +55,6 @@ static CliExit prove_program(const Input *in, const Program *p)
 
     if (emit_plans(in->arena, &emit, &plans))
         code = compile_verify_plans(in, p->m, &plans, &stats);
-    else
-        diag_print(in->diag, stderr);
     emit_free(&plans);
     if (code == CLI_DONE)
         report(&stats);
