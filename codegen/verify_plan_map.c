@@ -142,9 +142,12 @@ MapAt map_first(Map *m, uint64_t start, uint64_t end)
 {
     if (start >= end)
         return (MapAt){0};
-    if (end < m->end)
-        cut(m, end);
-    MapAt at = cut(m, start);
+    MapAt at = find(m, start);
+    if (at.cell->start != start || cell_end(m, at.chunk, at.index) != end) {
+        if (end < m->end)
+            cut(m, end);
+        at = cut(m, start);
+    }
     at.end = end;
     return at;
 }

@@ -182,17 +182,20 @@ static uint32_t collective_line(Verify *v, uint32_t group, const char *stream,
                               .classes = set->classes});
 }
 
-static uint32_t line_of_collective(Verify *v, uint32_t c, const Step *step)
+/* `sets` remembers the classes in each group of the plan. */
+static uint32_t line_of_collective(Verify *v, uint32_t c, const Step *step,
+                                   uint32_t *sets)
 {
     const Plan *p = v->classes[c].plan;
     uint32_t row = p->collectives.v[p->instrs.v[step->instr].index].group;
     uint32_t group = group_find(v, p, row);
-    uint32_t set = class_group(v, c, row, group);
-    if (set == 0)
+    if (sets[row] == 0)
+        sets[row] = class_group(v, c, row, group);
+    if (sets[row] == 0)
         return NO_ROW;
     return collective_line(v, group,
                            plan_text(p, p->streams.v[step->stream].name),
-                           &v->sets.v[set]);
+                           &v->sets.v[sets[row]]);
 }
 
 /* ---- lines of messages --------------------------------------------------- */
@@ -272,22 +275,40 @@ static bool join_line(Verify *v, uint32_t c, const Step *step, uint32_t i)
     return false;
 }
 
-static uint32_t line_of_message(Verify *v, uint32_t c, const Step *step)
+/* The same for all instructions with a peer, so looked up once per row. */
+typedef struct {
+    bool known;
+    uint32_t other;  /* class at the other end */
+    uint32_t target; /* whom the other's first rank would send to */
+} PeerEnd;
+
+static bool peer_end(Verify *v, uint32_t c, uint32_t peer, PeerEnd *end)
+{
+    if (end->known)
+        return true;
+    end->other = peer_class(v, c, peer);
+    if (end->other == NO_ROW)
+        return false;
+    end->target = rank_with_peer(v, c, peer, v->classes[end->other].ranks[0]);
+    end->known = true;
+    return true;
+}
+
+static uint32_t line_of_message(Verify *v, uint32_t c, const Step *step,
+                                PeerEnd *ends)
 {
     const PlanClass *of = &v->classes[c];
     const PlanInstr *in = &of->plan->instrs.v[step->instr];
-    uint32_t other = peer_class(v, c, in->index), line;
-    if (other == NO_ROW)
+    const PeerEnd *end = &ends[in->index];
+    uint32_t line;
+    if (!peer_end(v, c, in->index, &ends[in->index]))
         return NO_ROW;
     if (step->op == PLAN_SEND)
-        line = message_line(v, c, other,
+        line = message_line(v, c, end->other,
                             plan_peer_rank(of->plan, in->index, of->ranks[0]),
                             in->aux);
     else
-        line = message_line(
-            v, other, c,
-            rank_with_peer(v, c, in->index, v->classes[other].ranks[0]),
-            in->aux);
+        line = message_line(v, end->other, c, end->target, in->aux);
     return join_line(v, c, step, line) ? line : NO_ROW;
 }
 
@@ -303,21 +324,34 @@ static uint32_t class_place(const Line *line, uint32_t c, const Step *step)
     return i;
 }
 
-/* Puts a step into its line.  The same instruction always goes to the same
- * one, which `line_of` remembers as row + 1. */
-static bool sort_step(Verify *v, uint32_t c, uint32_t index, uint32_t *line_of)
+/* What was found out about the rows of a class's plan, 0 is nothing. */
+typedef struct {
+    uint32_t *line_of; /* by instruction: row of lines + 1 */
+    uint32_t *sets;    /* by group */
+    PeerEnd *ends;     /* by peer */
+} Known;
+
+static uint32_t line_of_step(Verify *v, uint32_t c, const Step *step,
+                             const Known *known)
+{
+    uint32_t *line = &known->line_of[step->instr];
+    if (*line == 0)
+        *line = 1 + (step->op == PLAN_COLLECTIVE
+                         ? line_of_collective(v, c, step, known->sets)
+                         : line_of_message(v, c, step, known->ends));
+    return *line - 1;
+}
+
+/* Puts a step into its line; false after reporting that it has none. */
+static bool sort_step(Verify *v, uint32_t c, uint32_t index, const Known *known)
 {
     Step *step = &v->traces[c].v[index];
     bool collective = step->op == PLAN_COLLECTIVE;
     if (!collective && step->op != PLAN_SEND && step->op != PLAN_RECV)
         return true;
-    uint32_t *known = &line_of[step->instr];
-    if (*known == 0)
-        *known = 1 + (collective ? line_of_collective(v, c, step)
-                                 : line_of_message(v, c, step));
-    if (*known == 0)
+    step->line = line_of_step(v, c, step, known);
+    if (step->line == NO_ROW)
         return false;
-    step->line = *known - 1;
     Line *line = &v->lines.v[step->line];
     uint32_t place = class_place(line, c, step);
     step->nth = line->steps[place].n;
@@ -331,10 +365,12 @@ bool verify_lines(Verify *v)
 {
     vec_push(&v->sets, ((ClassSet){0}));
     for (uint32_t c = 0; c < v->n; c++) {
-        uint32_t *line_of =
-            arena_array(v->arena, uint32_t, v->classes[c].plan->instrs.n);
+        const Plan *p = v->classes[c].plan;
+        Known known = {arena_array(v->arena, uint32_t, p->instrs.n),
+                       arena_array(v->arena, uint32_t, p->groups.n),
+                       arena_array(v->arena, PeerEnd, p->peers.n)};
         for (uint32_t i = 0; i < v->traces[c].n; i++)
-            if (!sort_step(v, c, i, line_of))
+            if (!sort_step(v, c, i, &known))
                 return false;
     }
     return true;

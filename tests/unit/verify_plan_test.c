@@ -270,6 +270,127 @@ static void classes_may_be_split(void **state)
     plan_free(&plans[1]);
 }
 
+/* ---- 16,384 ranks -------------------------------------------------------- */
+
+enum {
+    DEPTH = 16,   /* stages */
+    WIDE = 1024,  /* ranks of a stage: tp 8, dp 128 */
+    KERNELS = 46, /* of a layer */
+    DEEP = 32,    /* layers of a stage */
+    MICROBATCHES = 64
+};
+
+/* A layer is a chain of kernels through its frame, and a sum over tp. */
+static uint32_t big_layer(Ctx *c)
+{
+    uint32_t segment = plan_segment_begin(c->b, "layer");
+    plan_add_reg(c->b, PLAN_ADDRESS, "frame");
+    plan_add_reg(c->b, PLAN_ADDRESS, "x");
+    for (uint32_t i = 0; i < KERNELS; i++) {
+        PlanOperand from =
+            i ? reg(1, X * i, X, PLAN_READ, i) : reg(2, 0, X, PLAN_READ, 0);
+        launch(c, "kernel",
+               (PlanOperand[]){from, reg(1, X * (i + 1), X, PLAN_WRITE, i + 1)},
+               2);
+    }
+    fence(c, "in", "in", COMPUTE, TP, E_TP_IN);
+    collective(c, "sum", TP, 0, 0, reg(1, X * KERNELS, X, PLAN_READ, KERNELS),
+               reg(1, X * KERNELS, X, PLAN_WRITE, KERNELS));
+    fence(c, "out", "out", TP, COMPUTE, E_TP_OUT);
+    launch(c, "last",
+           (PlanOperand[]){reg(1, X * KERNELS, X, PLAN_READ, KERNELS),
+                           reg(2, 0, X, PLAN_WRITE, 0)},
+           2);
+    return segment;
+}
+
+static void big_main(Ctx *c, uint32_t layer)
+{
+    enum { X_AT = 65536 };
+    plan_segment_begin(c->b, "main");
+    put(c, "x", (PlanInstr){.op = PLAN_FILL},
+        (PlanOperand[]){at(X_AT, X, PLAN_WRITE, 1)}, 1);
+    for (uint32_t m = 0; m < MICROBATCHES; m++) {
+        PlanOperand to = at(X_AT, X, PLAN_WRITE, 1);
+        PlanOperand from = at(X_AT, X, PLAN_READ, 1);
+        fence(c, "to pp", "to pp", COMPUTE, PP, E_PP_IN);
+        if (c->stage > 0)
+            put(c, "recv", (PlanInstr){.op = PLAN_RECV, .stream = PP}, &to, 1);
+        fence(c, "of pp", "of pp", PP, COMPUTE, E_PP_OUT);
+        put(c, "layers",
+            (PlanInstr){.op = PLAN_CALL, .index = layer, .aux = DEEP},
+            (PlanOperand[]){plan_address(0, 0, PLAN_READ), from}, 2);
+        fence(c, "to pp", "to pp", COMPUTE, PP, E_DP_IN);
+        if (c->stage + 1 < DEPTH)
+            put(c, "send",
+                (PlanInstr){.op = PLAN_SEND, .stream = PP, .index = 1}, &from,
+                1);
+    }
+}
+
+static Plan big_plan(int stage)
+{
+    PlanBuilder *b = plan_builder_new();
+    Ctx c = {.b = b, .stage = stage};
+    Buf out = {0};
+    Plan p;
+    plan_job(b)->world = DEPTH * WIDE;
+    *plan_training(b) = (PlanTraining){.global_batch = 4,
+                                       .micro_batch = 1,
+                                       .seq_length = 16,
+                                       .microbatches = 4};
+    *plan_data(b) = (PlanData){.vocab = 256, .shards = 1};
+    plan_add_memory(b, "arena", PLAN_MEMORY_DEVICE, 0, 1 << 20);
+    uint32_t tp = plan_add_atom(b, "tp", 8, 1);
+    uint32_t pp = plan_add_atom(b, "pp", DEPTH, WIDE);
+    plan_add_member(b, pp, (uint32_t)stage);
+    plan_add_collective(
+        b, &(PlanCollective){.group = plan_add_group(b, "tp", &tp, 1, NULL, 0),
+                             .count = 64});
+    plan_add_peer(b, "from", pp, -1);
+    plan_add_peer(b, "to", pp, 1);
+    plan_add_stream(b, "tp", PLAN_STREAM_COMM);
+    plan_add_stream(b, "pp", PLAN_STREAM_COMM);
+    for (uint32_t i = 0; i < EVENTS; i++)
+        plan_add_event(b);
+    c.kernel[2] = plan_add_kernel(b, "k2", 1, false, 2, 0);
+    big_main(&c, big_layer(&c));
+    plan_write(b, &out);
+    plan_builder_free(b);
+    Status s = plan_load(out.s, out.len, &p);
+    if (s)
+        mc_bug(__FILE__, __LINE__, "%s", status_text(s));
+    buf_free(&out);
+    return p;
+}
+
+/* 16 classes of 110,000 instructions: within a second on the CPU of an
+ * idle machine; the limit leaves room for sanitizers and neighbours. */
+static void big_plans_are_quick(void **state)
+{
+    (void)state;
+    static uint32_t all[DEPTH * WIDE];
+    Plan plans[DEPTH];
+    PlanClass classes[DEPTH];
+    for (uint32_t i = 0; i < DEPTH * WIDE; i++)
+        all[i] = i;
+    for (int i = 0; i < DEPTH; i++) {
+        plans[i] = big_plan(i);
+        classes[i] = (PlanClass){&plans[i], all + i * WIDE, WIDE};
+    }
+    double start = mc_seconds();
+    Verdict v = verdict_of(classes, DEPTH);
+    double seconds = mc_seconds() - start;
+    print_message("%s%llu instructions in %.2f s\n", v.text,
+                  (unsigned long long)v.stats.instrs, seconds);
+    assert_true(v.ok);
+    assert_true(v.stats.instrs > UINT64_C(100000) * DEPTH);
+    assert_true(seconds < 20);
+    free(v.text);
+    for (int i = 0; i < DEPTH; i++)
+        plan_free(&plans[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +398,7 @@ int main(void)
         cmocka_unit_test(wrong_plans_fail),
         cmocka_unit_test(every_rank_has_one_plan),
         cmocka_unit_test(classes_may_be_split),
+        cmocka_unit_test(big_plans_are_quick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
