@@ -155,6 +155,7 @@ static void body_emit(Emit *e)
 
     for (uint32_t i = 0; i < e->m->funcs.v[e->f.i].body.n && !e->failed; i++) {
         e->node = e->m->funcs.v[e->f.i].body.v[i];
+        e->pos = i;
         const Node *n = &e->m->nodes.v[e->node.i];
         emit_cells[n->op](e, n);
         if (i + 1 == complete)

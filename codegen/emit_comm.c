@@ -10,6 +10,8 @@
  */
 #include "codegen/emit_priv.h"
 
+#include "passes/streams.h"
+
 /* ---- shapes ----------------------------------------------------------------------- */
 
 /* A value seen as [before, dim, behind] on a rank. */
@@ -334,6 +336,8 @@ void emit_sendrecv(Emit *e, const Node *n)
     o.content = 1 + (uint32_t)attr_int(e->m, n->attrs, AK_MICROBATCH, 0);
     emit_instr(e, (PlanInstr){
                       .op = send ? PLAN_SEND : PLAN_RECV,
+                      .flags = streams_joined(e->m, e->f, e->pos) ? PLAN_JOIN
+                                                                  : 0,
                       .index = plan_add_peer(
                           e->b, arena_printf(e->arena, "pp%+d", shift),
                           pp_atom(e), shift),

@@ -38,8 +38,8 @@ typedef struct Emit {
     int64_t frame_start; /* address of the step function's frame */
     FuncId f;          /* the function that is being emitted */
     NodeId node;
+    uint32_t pos;      /* of the node in f's body */
     bool main;         /* f is the step function */
-    uint32_t nevents;
     bool failed;
 } Emit;
 
