@@ -16,7 +16,7 @@ void verify_note(Verify *v, uint32_t class_index, const Step *step)
 {
     const PlanClass *of = &v->classes[class_index];
     diag_note(v->diag, (Loc){0}, "%s",
-              walk_text(v->arena, of->plan, of->ranks[0], step->number));
+              verify_walk_text(v->arena, of->plan, of->ranks[0], step->number));
 }
 
 static bool worlds_agree(Verify *v)

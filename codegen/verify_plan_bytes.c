@@ -45,7 +45,7 @@ static uint32_t *row(const Bytes *b, uint32_t *table, uint32_t i)
 
 static const char *text_of(const Bytes *b, uint32_t number)
 {
-    return walk_text(b->arena, b->p, b->rank, number);
+    return verify_walk_text(b->arena, b->p, b->rank, number);
 }
 
 static bool fail_bytes(Bytes *b, const char *code, const char *what,
@@ -133,16 +133,16 @@ static Extent extent_of(const Bytes *b, uint32_t operand)
     const PlanOperand *o = &b->p->operands.v[operand];
     if (o->kind != PLAN_ADDRESS || o->bytes == 0)
         return (Extent){0};
-    uint64_t start = (uint64_t)walk_value(&b->walk, operand);
-    return (Extent){start, start + o->bytes, walk_tag(&b->walk, operand),
+    uint64_t start = (uint64_t)verify_walk_value(&b->walk, operand);
+    return (Extent){start, start + o->bytes, verify_walk_tag(&b->walk, operand),
                     o->access};
 }
 
 static bool read_bytes(Bytes *b, const PlanInstr *in, Extent x,
                        const uint32_t *known)
 {
-    MapAt at = map_first(b->map, x.start, x.end);
-    for (; at.cell; map_step(b->map, &at)) {
+    MapAt at = verify_map_first(b->map, x.start, x.end);
+    for (; at.cell; verify_map_step(b->map, &at)) {
         MapCell *c = at.cell;
         if (c->writer == MAP_NOBODY)
             return fail_bytes(b, "MC0707", "read but never written", x.start,
@@ -171,8 +171,8 @@ static uint32_t running_reader(const Bytes *b, const MapCell *c,
 static bool write_bytes(Bytes *b, const PlanInstr *in, Extent x,
                         const uint32_t *known)
 {
-    MapAt first = map_first(b->map, x.start, x.end), at = first;
-    for (; at.cell; map_step(b->map, &at)) {
+    MapAt first = verify_map_first(b->map, x.start, x.end), at = first;
+    for (; at.cell; verify_map_step(b->map, &at)) {
         const MapCell *c = at.cell;
         uint32_t reader = running_reader(b, c, known);
         if (c->writer != MAP_NOBODY && c->writer > known[c->stream])
@@ -182,7 +182,7 @@ static bool write_bytes(Bytes *b, const PlanInstr *in, Extent x,
             return fail_pair(b, "MC0706", "written while they may be read",
                              x.start, x.end, reader);
     }
-    map_write(b->map, first, x.tag, b->walk.number, in->stream);
+    verify_map_write(b->map, first, x.tag, b->walk.number, in->stream);
     return true;
 }
 
@@ -273,9 +273,9 @@ static void field_exists(Bytes *b, const PlanTensor *t, const PlanField *f)
     uint64_t bytes = (uint64_t)part.elements * plan_dtype_bytes(f->dtype);
     for (uint32_t l = 0; l < MC_MAX(t->layers.n, 1); l++) {
         uint64_t start = f->address + l * f->layer_stride;
-        MapAt at = map_first(b->map, start, start + bytes);
+        MapAt at = verify_map_first(b->map, start, start + bytes);
         if (at.cell)
-            map_write(b->map, at, plan_state_buffer(f->address), 0, 0);
+            verify_map_write(b->map, at, plan_state_buffer(f->address), 0, 0);
     }
 }
 
@@ -297,8 +297,8 @@ static void bytes_new(Bytes *b, Arena *a)
     size_t streams = b->p->streams.n, events = b->p->job.v->events;
     b->arena = a;
     b->streams = b->p->streams.n;
-    b->walk = walk_new(a, b->p, b->rank);
-    b->map = map_new(a, plan_end_of_memory(b->p), b->streams);
+    b->walk = verify_walk_new(a, b->p, b->rank);
+    b->map = verify_map_new(a, plan_end_of_memory(b->p), b->streams);
     b->known = arena_array(a, uint32_t, streams * streams);
     b->last = arena_array(a, uint32_t, streams);
     b->before = arena_array(a, uint32_t, streams);
@@ -316,15 +316,15 @@ static bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
     bool ok = true;
     bytes_new(&b, a);
     state_exists(&b);
-    walk_restart(&b.walk);
-    while (ok && (in = vwalk_next(&b.walk))) {
+    verify_walk_restart(&b.walk);
+    while (ok && (in = verify_walk_next(&b.walk))) {
         record(&b, in);
         ok = execute(&b, in);
     }
     if (trace)
         v->stats.instrs += b.walk.number;
     v->stats.variants++;
-    map_free(b.map);
+    verify_map_free(b.map);
     arena_free(a);
     return ok;
 }

@@ -138,7 +138,7 @@ static MapAt cut(Map *m, uint64_t address)
     return at;
 }
 
-MapAt map_first(Map *m, uint64_t start, uint64_t end)
+MapAt verify_map_first(Map *m, uint64_t start, uint64_t end)
 {
     if (start >= end)
         return (MapAt){0};
@@ -152,7 +152,7 @@ MapAt map_first(Map *m, uint64_t start, uint64_t end)
     return at;
 }
 
-void map_step(Map *m, MapAt *at)
+void verify_map_step(Map *m, MapAt *at)
 {
     uint64_t next = cell_end(m, at->chunk, at->index);
     if (next >= at->end) {
@@ -201,8 +201,8 @@ static void merge(Map *m, MapAt at, uint64_t end)
     m->starts[next] = cell_at(m, next, 0)->start;
 }
 
-void map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
-               uint32_t stream)
+void verify_map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
+                      uint32_t stream)
 {
     if (cell_end(m, first.chunk, first.index) < first.end)
         merge(m, first, first.end);
@@ -212,12 +212,12 @@ void map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
     memset(first.cell->read, 0, sizeof *first.cell->read * m->streams);
 }
 
-void map_free(Map *m)
+void verify_map_free(Map *m)
 {
     vec_free(&m->spare);
 }
 
-Map *map_new(Arena *a, uint64_t end, uint32_t streams)
+Map *verify_map_new(Arena *a, uint64_t end, uint32_t streams)
 {
     Map *m = arena_new_of(a, Map);
     size_t bytes = sizeof(MapCell) + sizeof(uint32_t) * streams;

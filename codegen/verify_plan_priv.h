@@ -79,22 +79,23 @@ typedef struct {
 } Walk;
 
 /* Walks what `rank` executes.  Lives in `a`. */
-Walk walk_new(Arena *a, const Plan *p, uint32_t rank);
-void walk_restart(Walk *w);
+Walk verify_walk_new(Arena *a, const Plan *p, uint32_t rank);
+void verify_walk_restart(Walk *w);
 /* The next instruction that is not a CALL; NULL at the end of the step. */
-const PlanInstr *vwalk_next(Walk *w);
+const PlanInstr *verify_walk_next(Walk *w);
 
-static inline int64_t walk_value(const Walk *w, uint32_t operand)
+static inline int64_t verify_walk_value(const Walk *w, uint32_t operand)
 {
     return w->constants[operand] + w->top->regs[w->p->operands.v[operand].base];
 }
 
 /* What tells buffers apart; 0 is unknown. */
-uint32_t walk_tag(const Walk *w, uint32_t operand);
+uint32_t verify_walk_tag(const Walk *w, uint32_t operand);
 
 /* "rank 3, main > step > layer.fwd 2 of 4: a.yaml:9:25: gemm, …" for the
  * executed instruction `number`. */
-const char *walk_text(Arena *a, const Plan *p, uint32_t rank, uint32_t number);
+const char *verify_walk_text(Arena *a, const Plan *p, uint32_t rank,
+                             uint32_t number);
 
 /* ---- verify_plan_map.c: what is known about each byte ------------------- */
 
@@ -113,24 +114,25 @@ typedef struct {
 typedef struct Map Map;
 
 /* [0, end) without a writer. */
-Map *map_new(Arena *a, uint64_t end, uint32_t streams);
-void map_free(Map *m);
+Map *verify_map_new(Arena *a, uint64_t end, uint32_t streams);
+void verify_map_free(Map *m);
 
 /* The cells of [start, end), cut at both ends, one after the other:
  *
- *     for (MapAt at = map_first(m, start, end); at.cell; map_step(m, &at))
+ *     for (MapAt at = verify_map_first(m, start, end); at.cell;
+ * verify_map_step(m, &at))
  */
 typedef struct {
     MapCell *cell;
     uint32_t chunk, index;
     uint64_t end;
 } MapAt;
-MapAt map_first(Map *m, uint64_t start, uint64_t end);
-void map_step(Map *m, MapAt *at);
-/* Makes the range that begins at `first` (of map_first) one cell without
+MapAt verify_map_first(Map *m, uint64_t start, uint64_t end);
+void verify_map_step(Map *m, MapAt *at);
+/* Makes the range that begins at `first` (of verify_map_first) one cell without
  * readers. */
-void map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
-               uint32_t stream);
+void verify_map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
+                      uint32_t stream);
 
 /* ---- verify_plan_bytes.c: one class, alone ------------------------------- */
 bool verify_bytes(Verify *v, uint32_t class_index);

@@ -27,7 +27,7 @@ static void enter(Walk *w, WalkFrame *frame, uint32_t segment)
     frame->run = w->runs++;
 }
 
-Walk walk_new(Arena *a, const Plan *p, uint32_t rank)
+Walk verify_walk_new(Arena *a, const Plan *p, uint32_t rank)
 {
     Walk w = {.p = p};
     uint32_t regs = most_registers(p);
@@ -42,14 +42,14 @@ Walk walk_new(Arena *a, const Plan *p, uint32_t rank)
     return w;
 }
 
-void walk_restart(Walk *w)
+void verify_walk_restart(Walk *w)
 {
     w->number = w->runs = 0;
     w->top = w->frames;
     enter(w, w->top, w->p->job.v->main);
 }
 
-uint32_t walk_tag(const Walk *w, uint32_t operand)
+uint32_t verify_walk_tag(const Walk *w, uint32_t operand)
 {
     const PlanOperand *o = &w->p->operands.v[operand];
     if (o->buffer == 0)
@@ -70,8 +70,9 @@ static void set_registers(Walk *w, WalkFrame *frame)
     w->top = frame - 1;
     for (uint32_t k = 0; k < call->operands.n; k++) {
         uint32_t o = call->operands.first + k;
-        frame->regs[k + 1] = walk_value(w, o) + i * w->p->operands.v[o].stride;
-        frame->tags[k + 1] = walk_tag(w, o);
+        frame->regs[k + 1] =
+            verify_walk_value(w, o) + i * w->p->operands.v[o].stride;
+        frame->tags[k + 1] = verify_walk_tag(w, o);
     }
     w->top = frame;
     enter(w, frame, call->index);
@@ -98,7 +99,7 @@ static bool pop(Walk *w)
     return true;
 }
 
-const PlanInstr *vwalk_next(Walk *w)
+const PlanInstr *verify_walk_next(Walk *w)
 {
     for (;;) {
         if (w->top->pc == w->top->end) {
@@ -131,13 +132,14 @@ static void path_text(const Walk *w, Buf *out)
     }
 }
 
-const char *walk_text(Arena *a, const Plan *p, uint32_t rank, uint32_t number)
+const char *verify_walk_text(Arena *a, const Plan *p, uint32_t rank,
+                             uint32_t number)
 {
-    Walk w = walk_new(a, p, rank);
+    Walk w = verify_walk_new(a, p, rank);
     Buf path = {0};
     char text[512];
-    walk_restart(&w);
-    while (w.number < number && vwalk_next(&w))
+    verify_walk_restart(&w);
+    while (w.number < number && verify_walk_next(&w))
         ;
     plan_instr_text(p, w.top->pc - 1, text, sizeof text);
     path_text(&w, &path);
