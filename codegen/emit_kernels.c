@@ -328,7 +328,7 @@ void emit_attention(Emit *e, const Node *n)
         push(&l, emit_value(e, node_arg(e->m, n, 0), PLAN_READ));
     for (uint32_t i = 0; i < n->nres; i++)
         push(&l, emit_value(e, node_res(n, i), PLAN_WRITE));
-    push_workspace(&l, kernel_scratch(e->m, e->node, e->dialect));
+    push_workspace(&l, kernel_scratch(e->m, e->node, (int)e->dialect));
     push_starts(&l, &info);
     emit_launch(e, k, l.list, l.n);
 }
@@ -371,5 +371,5 @@ bool kernel_in_place(const Module *m, const Node *n, uint32_t arg, uint32_t res)
 
 MemRules emit_rules(Dialect dialect)
 {
-    return (MemRules){dialect, kernel_scratch, kernel_in_place};
+    return (MemRules){(int)dialect, kernel_scratch, kernel_in_place};
 }
