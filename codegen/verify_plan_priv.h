@@ -99,7 +99,7 @@ const char *verify_walk_text(Arena *a, const Plan *p, uint32_t rank,
 
 /* ---- verify_plan_map.c: what is known about each byte ------------------- */
 
-enum { MAP_NOBODY = UINT32_MAX };
+#define MAP_NOBODY UINT32_MAX
 
 /* The bytes from `start` to the start of the next cell. */
 typedef struct {
@@ -119,8 +119,8 @@ void verify_map_free(Map *m);
 
 /* The cells of [start, end), cut at both ends, one after the other:
  *
- *     for (MapAt at = verify_map_first(m, start, end); at.cell;
- * verify_map_step(m, &at))
+ *     at = verify_map_first(m, start, end);
+ *     for (; at.cell; verify_map_step(m, &at))
  */
 typedef struct {
     MapCell *cell;
@@ -129,8 +129,7 @@ typedef struct {
 } MapAt;
 MapAt verify_map_first(Map *m, uint64_t start, uint64_t end);
 void verify_map_step(Map *m, MapAt *at);
-/* Makes the range that begins at `first` (of verify_map_first) one cell without
- * readers. */
+/* Makes the range that begins at `first` one cell without readers. */
 void verify_map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
                       uint32_t stream);
 
@@ -143,12 +142,10 @@ bool verify_ranks(Verify *v);
 /* Sorts the steps of all traces into lines. */
 bool verify_lines(Verify *v);
 
-/* ---- verify_plan_order.c: the same on all sides ---------------------------
- */
+/* ---- verify_plan_order.c: the same on all sides -------------------------- */
 bool verify_order(Verify *v);
 
-/* ---- verify_plan_wait.c: nobody waits for ever ----------------------------
- */
+/* ---- verify_plan_wait.c: nobody waits for ever --------------------------- */
 bool verify_waits(Verify *v);
 
 /* ---- verify_plan.c --------------------------------------------------------
