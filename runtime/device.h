@@ -25,8 +25,9 @@ typedef struct {
     void (*close)(Device *d);
     /* Where memory `i` of the plan lies. */
     char *(*memory)(Device *d, uint32_t i);
+    /* bytes: what the addresses cover, a measure of the work */
     Status (*launch)(Device *d, uint32_t kernel, void *const *ptr,
-                     const int64_t *imm);
+                     const int64_t *imm, uint64_t bytes);
     /* operand: A, B, C and the bias, if the row has one */
     Status (*gemm)(Device *d, uint32_t gemm, void *const *operand);
     Status (*copy)(Device *d, void *to, const void *from, size_t bytes);

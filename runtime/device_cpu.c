@@ -2,8 +2,8 @@
  *
  * Everything runs to its end before the call returns, so the host thread is
  * the compute stream.  A kernel's function is called on every thread of an
- * OpenMP team, a serial one directly; the second phase of a two-phase kernel
- * follows a barrier in the same team.
+ * OpenMP team, a serial or small one directly; the second phase of a two-phase
+ * kernel follows a barrier in the same team.
  */
 #include "runtime/device.h"
 
@@ -28,7 +28,8 @@ struct Device {
     int threads;
 };
 
-enum { PARALLEL_BYTES = 1 << 18 }; /* below, one thread copies faster */
+/* Work on fewer bytes is done before a team of threads has met. */
+enum { PARALLEL_BYTES = 1 << 16 };
 
 /* ---- loading -------------------------------------------------------------- */
 
@@ -140,11 +141,11 @@ static void launch_parallel(const CpuKernel *k, void *const *ptr,
 }
 
 static Status cpu_launch(Device *d, uint32_t kernel, void *const *ptr,
-                         const int64_t *imm)
+                         const int64_t *imm, uint64_t bytes)
 {
     const CpuKernel *k = &d->kernels[kernel];
 
-    if (!k->serial) {
+    if (!k->serial && bytes >= PARALLEL_BYTES) {
         launch_parallel(k, ptr, imm);
         return STATUS_NONE;
     }

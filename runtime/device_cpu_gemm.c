@@ -9,15 +9,21 @@
 #include "runtime/device.h"
 
 #include <dnnl.h>
+#include <omp.h>
 #include <stdlib.h>
 
 enum { ARGS_MAX = 5, SCRATCH_ALIGN = 64 };
+
+/* Products of fewer multiplications are done by one thread sooner than by a
+ * team. */
+#define PARALLEL_PRODUCTS 500000.0
 
 typedef struct {
     dnnl_primitive_t primitive;
     dnnl_memory_t memory[ARGS_MAX]; /* A, B, C, bias or none, scratchpad */
     dnnl_exec_arg_t args[ARGS_MAX];
     int nargs, noperands;
+    int threads; /* oneDNN plans for as many, so they are the same later */
 } CpuGemm;
 
 struct CpuGemms {
@@ -26,6 +32,7 @@ struct CpuGemms {
     dnnl_stream_t stream;
     CpuGemm *rows;
     void *scratch;
+    int threads; /* of the device */
 };
 
 static Status check(dnnl_status_t code, const char *what)
@@ -147,18 +154,27 @@ static Status make_primitive(CpuGemms *all, CpuGemm *row, const PlanGemm *g,
     return s;
 }
 
+static double products(const PlanGemm *g)
+{
+    return (double)g->m * (double)g->n * (double)g->k * (double)g->batch;
+}
+
 static Status make_row(CpuGemms *all, uint32_t i, size_t *scratch)
 {
     const PlanGemm *g = &all->plan->gemms.v[i];
+    CpuGemm *row = &all->rows[i];
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_memory_desc_t md[4];
     size_t need = 0;
     Status s;
 
     STATUS_TRY(describe_all(g, md));
+    row->threads = products(g) < PARALLEL_PRODUCTS ? 1 : all->threads;
+    omp_set_num_threads(row->threads);
     s = make_attributes(g, &attributes);
     if (!s)
-        s = make_primitive(all, &all->rows[i], g, md, attributes, &need);
+        s = make_primitive(all, row, g, md, attributes, &need);
+    omp_set_num_threads(all->threads);
     dnnl_primitive_attr_destroy(attributes);
     *scratch = MC_MAX(*scratch, need);
     return status_in(s, "gemm %u (%lld x %lld x %lld)", i, (long long)g->m,
@@ -208,6 +224,7 @@ Status cpu_gemms_new(const Plan *p, CpuGemms **out)
     if (!all)
         return status_make(STATUS_SYSTEM, "no memory for the products");
     all->plan = p;
+    all->threads = omp_get_max_threads();
     s = make_all(all);
     if (s)
         cpu_gemms_free(all);
@@ -239,8 +256,10 @@ Status cpu_gemms_run(CpuGemms *all, uint32_t gemm, void *const *operand)
 
     for (int i = 0; i < row->noperands && code == dnnl_success; i++)
         code = dnnl_memory_set_data_handle(row->memory[i], operand[i]);
+    omp_set_num_threads(row->threads);
     if (code == dnnl_success)
         code = dnnl_primitive_execute(row->primitive, all->stream, row->nargs,
                                       row->args);
+    omp_set_num_threads(all->threads);
     return check(code, "multiply");
 }

@@ -42,8 +42,9 @@ static char *null_memory(Device *d, uint32_t i)
 }
 
 static Status null_launch(Device *d, uint32_t kernel, void *const *ptr,
-                          const int64_t *imm)
+                          const int64_t *imm, uint64_t bytes)
 {
+    (void)bytes;
     (void)kernel;
     (void)ptr;
     (void)imm;

@@ -28,6 +28,7 @@ struct Exec {
     char **memories;
     volatile uint32_t instr;
     uint64_t count;
+    uint64_t *bytes; /* by instruction: what its addresses cover */
     double *seconds;
     uint64_t *runs;
 };
@@ -57,6 +58,14 @@ static void bind_operand(Exec *e, uint32_t i)
     e->values[i] = (Value){value, o->base, o->kind == PLAN_INTEGER};
 }
 
+static void bind_instr(Exec *e, uint32_t i)
+{
+    const PlanInstr *in = &e->c.plan->instrs.v[i];
+
+    for (uint32_t k = 0; k < in->operands.n; k++)
+        e->bytes[i] += e->c.plan->operands.v[in->operands.first + k].bytes;
+}
+
 /* Room for the deepest chain of calls and the longest argument list. */
 static Status allocate(Exec *e)
 {
@@ -72,12 +81,13 @@ static Status allocate(Exec *e)
     e->pointers = calloc(args, sizeof *e->pointers);
     e->integers = calloc(args, sizeof *e->integers);
     e->memories = calloc(p->memories.n, sizeof *e->memories);
+    e->bytes = calloc((size_t)p->instrs.n + 1, sizeof *e->bytes);
     if (e->c.profile) {
         e->seconds = calloc((size_t)p->instrs.n + 1, sizeof *e->seconds);
         e->runs = calloc((size_t)p->instrs.n + 1, sizeof *e->runs);
     }
     if (!e->values || !e->regs || !e->pointers || !e->integers ||
-        !e->memories || (e->c.profile && (!e->seconds || !e->runs)))
+        !e->memories || !e->bytes || (e->c.profile && (!e->seconds || !e->runs)))
         return status_make(STATUS_SYSTEM, "no memory for the executor");
     return STATUS_NONE;
 }
@@ -99,6 +109,8 @@ Status exec_new(const ExecConfig *config, Exec **out)
         e->memories[i] = e->c.driver->memory(e->c.device, i);
     for (uint32_t i = 0; i < e->c.plan->operands.n; i++)
         bind_operand(e, i);
+    for (uint32_t i = 0; i < e->c.plan->instrs.n; i++)
+        bind_instr(e, i);
     *out = e;
     return STATUS_NONE;
 }
@@ -112,6 +124,7 @@ void exec_free(Exec *e)
     free(e->pointers);
     free(e->integers);
     free(e->memories);
+    free(e->bytes);
     free(e->seconds);
     free(e->runs);
     free(e);
@@ -141,7 +154,8 @@ static Status run_launch(Exec *e, const PlanInstr *in, const Value *v,
         else
             *ptr++ = pointer(v, regs);
     return e->c.driver->launch(e->c.device, in->index, e->pointers,
-                               e->integers);
+                               e->integers,
+                               e->bytes[in - e->c.plan->instrs.v]);
 }
 
 static Status run_gemm(Exec *e, const PlanInstr *in, const Value *v,

@@ -101,34 +101,38 @@ static void emit(PlanBuilder *b, PlanOp op, uint32_t index, uint32_t aux,
                              .flags = flags}, o, n);
 }
 
-/* fill x with 1.5, y = 2x + 3, z = copy of y, sum of z over 100. */
+/* Fill x with 1.5, y = 2x + 3, z = copy of y, sum of z over N: 6 N.  N is
+ * large enough for a team of threads. */
 static void straight_line(void **state)
 {
-    Rig r;
-    PlanBuilder *b = tiny_builder(1, 4096);
+    enum { N = 30000, BYTES = 4 * N, X = 0, Y = 1 << 17, Z = 1 << 18,
+           PARTS = 1 << 19, SUM = PARTS + 64 };
+    PlanBuilder *b = tiny_builder(1, 1 << 20);
     uint32_t twice = plan_add_kernel(b, "twice", 1, false, 2, 2);
     uint32_t sum = plan_add_kernel(b, "sum", 2, false, 3, 1);
+    Rig r;
 
     (void)state;
     plan_segment_begin(b, "main");
     emit(b, PLAN_FILL, 0, 0x3fc00000, 0,
-         (PlanOperand[]){plan_address(0, 400, PLAN_WRITE)}, 1);
+         (PlanOperand[]){plan_address(X, BYTES, PLAN_WRITE)}, 1);
     emit(b, PLAN_LAUNCH, twice, 0, 0,
-         (PlanOperand[]){plan_address(0, 400, PLAN_READ), plan_integer(3),
-                         plan_address(512, 400, PLAN_WRITE),
-                         plan_integer(100)}, 4);
+         (PlanOperand[]){plan_address(X, BYTES, PLAN_READ), plan_integer(3),
+                         plan_address(Y, BYTES, PLAN_WRITE),
+                         plan_integer(N)}, 4);
     emit(b, PLAN_COPY, 0, 0, 0,
-         (PlanOperand[]){plan_address(1024, 400, PLAN_WRITE),
-                         plan_address(512, 400, PLAN_READ)}, 2);
+         (PlanOperand[]){plan_address(Z, BYTES, PLAN_WRITE),
+                         plan_address(Y, BYTES, PLAN_READ)}, 2);
     emit(b, PLAN_LAUNCH, sum, 0, 0,
-         (PlanOperand[]){plan_address(1024, 400, PLAN_READ),
-                         plan_address(2048, 64, PLAN_WRITE),
-                         plan_address(3000, 4, PLAN_WRITE),
-                         plan_integer(100)}, 4);
+         (PlanOperand[]){plan_address(Z, BYTES, PLAN_READ),
+                         plan_address(PARTS, 64, PLAN_WRITE),
+                         plan_address(SUM, 4, PLAN_WRITE), plan_integer(N)},
+         4);
     rig_open(b, &device_cpu, 3, &r);
     ok(exec_step(r.exec));
-    assert_true(floats(&r, 512)[99] == 6.0f);
-    assert_true(floats(&r, 3000)[0] == 600.0f);
+    assert_true(floats(&r, Y)[N - 1] == 6.0f);
+    assert_true(floats(&r, SUM)[0] == 6.0f * N);
+    assert_true(floats(&r, PARTS)[2] == 2.0f * N);
     assert_int_equal(exec_count(r.exec), 4);
     rig_close(&r);
 }
@@ -137,8 +141,8 @@ static void straight_line(void **state)
  * 100 * outer + inner + 7: the order is that of the iterations. */
 static void calls_nest_and_reverse(void **state)
 {
-    Rig r;
     PlanBuilder *b = tiny_builder(1, 4096);
+    Rig r;
     uint32_t note = plan_add_kernel(b, "note", 1, true, 1, 1);
     PlanOperand steps[2] = {plan_integer(0), plan_address(0, 0, 0)};
     PlanOperand inner_args[2];
@@ -170,8 +174,8 @@ static void calls_nest_and_reverse(void **state)
 /* Addresses step with the iteration: slot i of x goes to slot i of y. */
 static void addresses_step(void **state)
 {
-    Rig r;
     PlanBuilder *b = tiny_builder(1, 4096);
+    Rig r;
     uint32_t twice = plan_add_kernel(b, "twice", 1, false, 2, 2);
     PlanOperand args[2] = {plan_address(0, 0, 0), plan_address(1024, 0, 0)};
 
@@ -201,8 +205,8 @@ static void addresses_step(void **state)
  * bound here is loose: the machine may be busy). */
 static void overhead_is_small(void **state)
 {
-    Rig r;
     PlanBuilder *b = tiny_builder(1, 4096);
+    Rig r;
     uint32_t twice = plan_add_kernel(b, "twice", 1, false, 2, 2);
 
     (void)state;
@@ -252,8 +256,8 @@ static Status refuse_metric(void *self, PlanMetric what, float value)
 /* HOST instructions reach the program, whose failure names the place. */
 static void host_instructions(void **state)
 {
-    Rig r;
     PlanBuilder *b = tiny_builder(1, 4096);
+    Rig r;
     uint32_t place = plan_add_place(b, "a.yaml", 3, 9, "norm %7", "w");
     ExecHost host = {NULL, count_batch, some_scalar, refuse_metric, NULL};
     Exec *e;
