@@ -89,26 +89,37 @@ static bool is_forward(const Module *m, const Node *n)
     return false;
 }
 
-/* A microbatch is in flight from its forward to the last use of what that
- * forward made. */
-static uint32_t in_flight(Planner *p, const Func *func)
+/* The latest call that uses what the node at each position made. */
+static int32_t *last_calls(Planner *p, const Func *func)
 {
-    int32_t *change = arena_array(p->arena, int32_t, func->body.n + 2);
-    int32_t now = 0, most = 0;
+    int32_t *last = arena_array(p->arena, int32_t, func->body.n + 1);
 
     for (uint32_t pos = 0; pos < func->body.n; pos++) {
         const Node *n = &p->m->nodes.v[func->body.v[pos].i];
-        int32_t last = (int32_t)pos;
-        if (!is_forward(p->m, n))
-            continue;
-        for (uint32_t i = 0; i < n->nres; i++)
-            last = MC_MAX(last, p->last[node_res(n, i).i]);
-        change[pos]++;
-        change[last + 1]--;
+        for (uint32_t i = 0; n->op == OP_CALL && i < n->nargs; i++) {
+            int32_t def = p->def[node_arg(p->m, n, i).i];
+            if (def >= 0)
+                last[def] = (int32_t)pos;
+        }
     }
+    return last;
+}
+
+/* A microbatch is in flight from its forward to the last call, its backward,
+ * that uses what the forward made. */
+static uint32_t in_flight(Planner *p, const Func *func)
+{
+    int32_t *last = last_calls(p, func);
+    int32_t *ends = arena_array(p->arena, int32_t, func->body.n + 1);
+    int32_t now = 0, most = 0;
+
     for (uint32_t pos = 0; pos < func->body.n; pos++) {
-        now += change[pos];
-        most = MC_MAX(most, now);
+        if (is_forward(p->m, &p->m->nodes.v[func->body.v[pos].i])) {
+            now++;
+            most = MC_MAX(most, now);
+            ends[MC_MAX(last[pos], (int32_t)pos)]++;
+        }
+        now -= ends[pos];
     }
     return (uint32_t)most;
 }

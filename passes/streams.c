@@ -222,10 +222,16 @@ static void operand_pend(Streams *s, ValueId v, Ticket ticket)
         state_pend(s, named->tensor, named->field, ticket);
 }
 
+/* A send also ends before the next one on its stream begins, or its buffer
+ * could not be used again until something else waits. */
 static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
 {
+    Ticket before = {stream, s->issued[stream]};
     Ticket ticket = {stream, ++s->issued[stream]};
 
+    /* What was sent last can be overwritten from here on. */
+    if (n->op == OP_SEND)
+        require(s, step, before);
     for (uint32_t i = 0; i < n->nargs; i++) {
         ValueId v = node_arg(s->m, n, i);
         if (s->value[v.i].stream != stream)
