@@ -16,7 +16,7 @@ static struct {
     const Plan *plan;
     const Train *train;
     uint32_t rank;
-    char stack[1 << 16];
+    _Alignas(16) char stack[1 << 16];
 } watch;
 
 static void say_where(int signal)
