@@ -13,7 +13,7 @@
  * where that needs no more memory traffic than reading it back.
  */
 #include "passes/fuse_priv.h"
-#include "passes/rowgroup.h"
+#include "passes/row.h"
 
 /* A launch takes at most 24 pointers (CUDA_ARGS_PTR), one is for workspace. */
 enum { MAX_POINTERS = 22, MAX_COPIED = 8 };
@@ -22,7 +22,7 @@ enum { MAX_POINTERS = 22, MAX_COPIED = 8 };
 
 static uint32_t item_space(const Fusion *x, uint32_t item)
 {
-    return rowgroup_space(x->m, fusion_node(x, item));
+    return row_node_letters(x->m, fusion_node(x, item));
 }
 
 static uint32_t cluster_space(const Fusion *x, uint32_t c)
@@ -86,7 +86,7 @@ static bool is_legal(const Fusion *x, const ItemVec *list)
     for (uint32_t i = 0; i < list->n; i++)
         node[i] = x->node[list->v[i]];
     return pointers(x, list) <= MAX_POINTERS &&
-           !rowgroup_refusal(x->m, node, list->n);
+           !row_nodes_refusal(x->m, node, list->n);
 }
 
 /* ---- merging ------------------------------------------------------------ */
@@ -195,7 +195,7 @@ static bool share_operand(const Fusion *x, uint32_t a, uint32_t b)
                 ValueId v = node_arg(x->m, p, r / q->nargs);
 
                 if (v.i == node_arg(x->m, q, r % q->nargs).i &&
-                    rowgroup_dims(x->m, v) == space)
+                    row_letters(x->m, v) == space)
                     return true;
             }
         }
@@ -253,7 +253,7 @@ static bool reads_already(const Copying *c, ValueId v)
 
 static void large_add(Copying *c, ValueId v)
 {
-    bool known = rowgroup_dims(c->x->m, v) != c->space ||
+    bool known = row_letters(c->x->m, v) != c->space ||
                  reads_already(c, v);
 
     for (uint32_t i = 0; i < c->large.n; i++)
