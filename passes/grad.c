@@ -301,13 +301,18 @@ static bool is_saved(const Remat *r, ValueId v)
     return v.i < r->saved.n && r->saved.v[v.i];
 }
 
+static void mark_saved(Remat *r, ValueId v, bool saved)
+{
+    while (r->saved.n <= v.i)
+        vec_push(&r->saved, false);
+    r->saved.v[v.i] = saved;
+}
+
 static void save(Remat *r, ValueId v)
 {
     ValueId stand_in = grad_need(r->g, v);
 
-    while (r->saved.n <= v.i)
-        vec_push(&r->saved, false);
-    r->saved.v[v.i] = true;
+    mark_saved(r, v, true);
     vec_push(&r->g->info->saved, v);
     vec_push(&func_of(r->g->m, r->g->bwd)->params, stand_in);
     vmap_set(&r->to_bwd, v, stand_in);
@@ -361,6 +366,50 @@ static void sort_needed(Grad *g)
         }
 }
 
+static int64_t value_bytes(const Module *m, ValueId v)
+{
+    return type_elems(value_type(m, v)) * dtype_bytes(value_type(m, v)->dtype);
+}
+
+/* Whether v could be computed again if u were saved too. */
+static bool follows_from(Remat *r, ValueId v, ValueId u)
+{
+    bool follows;
+
+    if (is_saved(r, u))
+        return false;
+    mark_saved(r, u, true);
+    follows = follows_from_saved(r, v);
+    mark_saved(r, u, false);
+    return follows;
+}
+
+/* Looks for a value smaller than *best from which v follows, among what `at`
+ * is made of by cheap ops. */
+static void least_search(Remat *r, ValueId v, ValueId at, ValueId *best)
+{
+    const Module *m = r->g->m;
+    const Node *n = &m->nodes.v[m->values.v[at.i].def.i];
+
+    for (uint32_t i = 0; is_cheap(m, at) && i < n->nargs; i++) {
+        ValueId u = node_arg(m, n, i);
+
+        if (value_bytes(m, u) < value_bytes(m, *best) && follows_from(r, v, u))
+            *best = u;
+        least_search(r, v, u, best);
+    }
+}
+
+/* What to save so that v is at hand: v itself, or something smaller: the bf16
+ * value that a norm starts from rather than its f32 distance from the mean. */
+static ValueId least_saved(Remat *r, ValueId v)
+{
+    ValueId best = v;
+
+    least_search(r, v, v, &best);
+    return best;
+}
+
 static void choose_saved(Remat *r)
 {
     Grad *g = r->g;
@@ -374,7 +423,7 @@ static void choose_saved(Remat *r)
     for (uint32_t i = 0; i < n; i++)
         if (!is_saved(r, g->needed.v[i]) &&
             !follows_from_saved(r, g->needed.v[i]))
-            save(r, g->needed.v[i]);
+            save(r, least_saved(r, g->needed.v[i]));
 }
 
 /* Emits what v follows from, then v, unless the backward has it already. */
