@@ -55,6 +55,8 @@ typedef struct {
     Vec(uint32_t) at[STREAM_COUNT]; /* step of each number, from 1 */
     uint32_t issued[STREAM_COUNT], waited[STREAM_COUNT];
     bool computed[STREAM_COUNT]; /* compute nodes since it last started */
+    uint32_t mark; /* event of the compute stream's latest mark plus 1, or 0
+                      if compute nodes follow it */
     uint32_t nevents;
 } Streams;
 
@@ -130,11 +132,32 @@ static bool has_slack(const Streams *s, uint32_t pos)
     return false;
 }
 
+/* A collective on an inner dimension moves blocks before or after, which is
+ * compute. */
+static bool moves_blocks(const Module *m, const Node *n)
+{
+    bool gathers = n->op == OP_ALL_GATHER;
+    char dim = (char)attr_int(m, n->attrs, AK_DIM, 0);
+    ValueId v = gathers ? n->res : node_arg(m, n, 0);
+    const Type *t = value_type(m, v);
+    const Layout *l = layout_of(m, m->values.v[v.i].layout);
+
+    if (n->op == OP_ALL_TO_ALL)
+        return true;
+    if (!gathers && n->op != OP_REDUCE_SCATTER)
+        return false;
+    for (uint8_t i = 0; i < t->ndim && t->dim[i] != dim; i++)
+        if (layout_local(m, t, l, t->dim[i]) > 1)
+            return true;
+    return false;
+}
+
 static bool is_async(const Streams *s, uint32_t pos)
 {
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
 
-    return is_message(n) || (is_collective(n) && has_slack(s, pos));
+    return is_message(n) || (is_collective(n) && has_slack(s, pos) &&
+                             !moves_blocks(s->m, n));
 }
 
 /* ---- what is pending ---------------------------------------------------------------- */
@@ -341,17 +364,37 @@ static void waits_insert(Streams *s, const uint32_t *event, const Step *step,
     }
 }
 
+static bool has_waits(const Step *step)
+{
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (step->wait[i])
+            return true;
+    return false;
+}
+
+/* Lets a stream start after all compute nodes so far; their mark serves every
+ * stream that starts before the next one. */
+static void start_insert(Streams *s, Stream stream, Loc loc)
+{
+    if (!s->mark) {
+        s->mark = ++s->nevents;
+        order_insert(s, OP_EVENT, s->mark - 1, STREAM_COMPUTE, loc);
+    }
+    order_insert(s, OP_WAIT, s->mark - 1, stream, loc);
+}
+
 static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
 {
     const Step *step = &s->steps.v[i];
-    Loc loc = s->m->nodes.v[step->node.i].loc;
-    Stream stream = (Stream)s->m->nodes.v[step->node.i].stream;
+    const Node *n = node_get(s, step->node);
+    Stream stream = (Stream)n->stream;
+    Loc loc = n->loc;
 
+    if (has_waits(step) || (!step->number && !is_name(n)))
+        s->mark = 0;
     waits_insert(s, event, step, loc);
-    if (step->start) {
-        order_insert(s, OP_EVENT, s->nevents, STREAM_COMPUTE, loc);
-        order_insert(s, OP_WAIT, s->nevents++, stream, loc);
-    }
+    if (step->start)
+        start_insert(s, stream, loc);
     if (step->node.i)
         vec_push(&func_of(s->m, s->f)->body, step->node);
     if (event[i])
@@ -376,6 +419,7 @@ static void func_order(Streams *s, FuncId f)
         step_add(s, pos);
     step_end(s);
     event = events_number(s);
+    s->mark = 0;
     vec_free(&func_of(s->m, f)->body);
     for (uint32_t i = 0; i < s->steps.n; i++)
         step_insert(s, event, i);

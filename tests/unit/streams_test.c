@@ -1,0 +1,142 @@
+/* streams_test.c - events on small modules, tests/golden/streams/x.mir ->
+ * x.out, and what they are worth: the spans that memplan goes by.
+ *
+ * Every module must mean the same before and after.  MEGAC_REFRESH=1 writes
+ * the .out files anew; review them as a diff.
+ */
+#include "ir/eval.h"
+#include "passes/passes.h"
+#include "passes/streams.h"
+
+#include <glob.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+typedef struct {
+    Arena *arena;
+    Diag *diag;
+    Module *m;
+} Rig;
+
+static void must(const Rig *r, bool ok)
+{
+    if (!ok)
+        diag_print(r->diag, stderr);
+    assert_true(ok);
+}
+
+static Rig rig_open(const char *name, const char *text)
+{
+    Rig r = {.arena = arena_new()};
+
+    r.diag = diag_new(r.arena);
+    r.m = module_parse(r.arena, r.diag, name, text);
+    must(&r, r.m != NULL);
+    must(&r, module_verify(r.m));
+    return r;
+}
+
+static void rig_close(Rig *r)
+{
+    module_free(r->m);
+    diag_free(r->diag);
+    arena_free(r->arena);
+}
+
+static void order_and_compare(const Rig *r)
+{
+    EvalResult *before = eval_run(r->arena, r->m, EVAL_FIELD, 5), *after;
+
+    must(r, before != NULL);
+    must(r, pass_streams(r->m, NULL));
+    must(r, module_verify(r->m));
+    after = eval_run(r->arena, r->m, EVAL_FIELD, 5);
+    must(r, after && eval_equal(r->m, before, r->m, after, r->diag, 0));
+}
+
+/* ---- golden files ------------------------------------------------------------ */
+
+static void check_file(const char *path)
+{
+    Buf text = {0}, got = {0}, want = {0};
+    char out[256];
+    Rig r;
+
+    snprintf(out, sizeof out, "%.*s.out", (int)strlen(path) - 4, path);
+    assert_true(buf_read_file(&text, path));
+    r = rig_open(path, buf_str(&text));
+    order_and_compare(&r);
+    module_print(r.m, &got);
+    if (getenv("MEGAC_REFRESH"))
+        assert_true(buf_write_file(&got, out));
+    if (!buf_read_file(&want, out))
+        fail_msg("%s is missing", out);
+    if (strcmp(buf_str(&got), buf_str(&want)) != 0)
+        fail_msg("%s: got\n%s", out, buf_str(&got));
+    buf_free(&text);
+    buf_free(&got);
+    buf_free(&want);
+    rig_close(&r);
+}
+
+static void golden_files(void **state)
+{
+    glob_t files;
+
+    (void)state;
+    assert_int_equal(glob(MEGAC_SOURCE_DIR "/tests/golden/streams/*.mir", 0,
+                          NULL, &files), 0);
+    assert_true(files.gl_pathc >= 4);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        check_file(files.gl_pathv[i]);
+    globfree(&files);
+}
+
+/* ---- spans -------------------------------------------------------------------- */
+
+static const char ordered[] =
+    "module {layers=0, microbatches=1, props=[inferred, layout, pipelined]}\n"
+    "mesh world=2 {dp=2:1}\n"
+    "tensor @x : f32[h=8] {\n    init normal 0.02\n    param f32 {+dp}\n}\n"
+    "row @twice(%x : f32[h=8] {}) {\n"
+    "    %y = add %x, %x : f32[h=8] {}\n    return %y\n}\n"
+    "func @step() {\n"
+    "    %x = read {tensor=@x, field=param} : f32[h=8] {+dp}\n"      /* 0 */
+    "    event {event=0}\n"                                          /* 1 */
+    "    wait !dp {event=0, on=dp}\n"                                /* 2 */
+    "    %y = all_reduce !dp %x {axes=dp} : f32[h=8] {}\n"           /* 3 */
+    "    event !dp {event=1}\n"                                      /* 4 */
+    "    wait {event=1, on=compute}\n"                               /* 5 */
+    "    %z = row %y {callee=@twice} : f32[h=8] {}\n"                /* 6 */
+    "    %v = all_reduce !dp %x {axes=dp} : f32[h=8] {}\n"           /* 7 */
+    "    return\n}\nentry @step\n";
+
+/* From the mark that the collective waits for to the wait for its own mark;
+ * to the end if nobody waits. */
+static void spans_reach_from_mark_to_wait(void **state)
+{
+    Rig r = rig_open("t.mir", ordered);
+    int32_t begin[8], done[8];
+
+    (void)state;
+    streams_extents(r.m, r.m->entry.v[0], begin, done);
+    assert_int_equal(begin[3], 1);
+    assert_int_equal(done[3], 5);
+    assert_int_equal(begin[6], 6);
+    assert_int_equal(done[6], 6);
+    assert_int_equal(begin[7], 1);
+    assert_int_equal(done[7], 8);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_files),
+        cmocka_unit_test(spans_reach_from_mark_to_wait),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
