@@ -121,6 +121,23 @@ static LayoutId weight_layout(Model *x, const char *dims)
     return layout_intern(x->m, &l);
 }
 
+/* How a sharded field rests: its first dimension that the replicas divide is
+ * split over them too.  A tensor without one stays whole. */
+static LayoutId shard_layout(Model *x, LayoutId use, const Type *t)
+{
+    Layout l = *layout_of(x->m, use);
+    int64_t replicas = x->spec->derived.dense_dp * x->spec->parallel.cp;
+
+    for (uint8_t i = 0; i < t->ndim; i++) {
+        if (layout_local(x->m, t, &l, t->dim[i]) % replicas)
+            continue;
+        split_over(x, &l, t->dim[i], "dp");
+        split_over(x, &l, t->dim[i], "cp");
+        break;
+    }
+    return layout_intern(x->m, &l);
+}
+
 static void build_hints(Model *x)
 {
     Layout l = {0};
@@ -282,6 +299,25 @@ static void set_fields(Model *x, Tensor *t)
         t->fields |= 1u << FIELD_M | 1u << FIELD_V;
 }
 
+/* ZeRO (Rajbhandari et al. 2020) is where things rest: 1 shards what only the
+ * optimizer touches, 2 also the gradients, 3 also the parameters. */
+static void set_rest(Model *x, Tensor *t, LayoutId use)
+{
+    static const SpecSharding from[FIELD_COUNT] = {
+        [FIELD_PARAM] = SHARD_OPTIM_GRADS_PARAMS,
+        [FIELD_MASTER] = SHARD_OPTIM,
+        [FIELD_GRAD] = SHARD_OPTIM_GRADS,
+        [FIELD_GSUM] = SHARD_OPTIM,
+        [FIELD_M] = SHARD_OPTIM,
+        [FIELD_V] = SHARD_OPTIM,
+        [FIELD_ACC] = SHARD_OPTIM,
+    };
+    LayoutId shard = shard_layout(x, use, type_of(x->m, t->type));
+
+    for (int i = 0; i < FIELD_COUNT; i++)
+        t->rest[i] = x->spec->parallel.sharding >= from[i] ? shard : use;
+}
+
 static TensorId add_param(Model *x, const char *name)
 {
     const ParamRow *row = param_rows;
@@ -304,8 +340,7 @@ static TensorId add_param(Model *x, const char *name)
         t.init_std /= sqrt(2.0 * (double)x->layers);
     t.loc = x->loc;
     set_fields(x, &t);
-    for (int i = 0; i < FIELD_COUNT; i++)
-        t.rest[i] = weight_layout(x, row->dims);
+    set_rest(x, &t, weight_layout(x, row->dims));
     if (strcmp(name, "embed") == 0 && x->spec->model.tie_embeddings)
         t.tied = mesh_axis(x->m, "embed");
     export_row(x, row, &t);

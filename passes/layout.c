@@ -48,6 +48,23 @@ static Layout restricted(const Layout *l, const Type *t)
     return out;
 }
 
+/* The layout in which a parameter is used: replicas see all of it. */
+static Layout use_layout(const Module *m, const Tensor *t)
+{
+    Layout l = *layout_of(m, t->rest[FIELD_PARAM]);
+    AxisSet replicas = mesh_axis(m, "dp") | mesh_axis(m, "cp");
+
+    for (uint8_t i = l.nsplit; i-- > 0;) {
+        Split s = l.split[i];
+        uint8_t n = 0;
+        for (uint8_t k = 0; k < s.n; k++)
+            if (!(replicas >> s.atom[k] & 1))
+                s.atom[n++] = s.atom[k];
+        layout_set_split(&l, s.dim, s.atom, n);
+    }
+    return l;
+}
+
 /* ---- conversions ----------------------------------------------------------- */
 
 static ValueId convert(Place *p, ValueId v, LayoutId to);
@@ -146,9 +163,13 @@ static bool in_operands(const Module *m, const Node *n, char dim)
     return false;
 }
 
+/* A parameter, perhaps gathered from its shards. */
 static bool is_weight(const Module *m, ValueId v)
 {
-    return m->nodes.v[m->values.v[v.i].def.i].op == OP_READ;
+    const Node *n = &m->nodes.v[m->values.v[v.i].def.i];
+
+    return n->op == OP_READ ||
+           (n->op == OP_CONVERT && is_weight(m, node_arg(m, n, 0)));
 }
 
 static void take_operands(Place *p, const Node *n, Choice *c, bool weights,
@@ -170,17 +191,17 @@ static void take_operands(Place *p, const Node *n, Choice *c, bool weights,
 static void take_goal(Place *p, const Node *n, Choice *c)
 {
     uint32_t goal;
-    const Layout *l;
+    Layout l;
 
     if (n->nres != 1 || node_res(n, 0).i >= p->goal.n)
         return;
     goal = p->goal.v[node_res(n, 0).i];
     if (goal == 0)
         return;
-    l = layout_of(p->m, p->m->tensors.v[goal].rest[FIELD_PARAM]);
-    for (uint8_t k = 0; k < l->nsplit; k++)
-        if (!in_operands(p->m, n, l->split[k].dim))
-            take(p, n, c, &l->split[k]);
+    l = use_layout(p->m, &p->m->tensors.v[goal]);
+    for (uint8_t k = 0; k < l.nsplit; k++)
+        if (!in_operands(p->m, n, l.split[k].dim))
+            take(p, n, c, &l.split[k]);
 }
 
 static Choice choose(Place *p, const Node *n)
@@ -308,7 +329,8 @@ static LayoutId completed(Module *m, LayoutId l)
     return layout_intern(m, &whole);
 }
 
-/* The first accumulation settles how a gradient rests. */
+/* The first accumulation settles how a gradient rests: split as the tensor
+ * says, a sum over what is left. */
 static void lay_accum(Place *p, NodeId id)
 {
     const Node n = *node_of(p->m, id);
@@ -317,9 +339,8 @@ static void lay_accum(Place *p, NodeId id)
     ValueId v = node_arg(p->m, &n, 0);
 
     if (!p->grad_rests[t.i]) {
-        Layout l = restricted(
-            layout_of(p->m, tensor_of(p->m, t)->rest[FIELD_PARAM]),
-            value_type(p->m, v));
+        Layout l = restricted(layout_of(p->m, tensor_of(p->m, t)->rest[field]),
+                              value_type(p->m, v));
         l.partial = sum_of(p->m, v) & ~layout_split_axes(&p->m->mesh, &l);
         tensor_of(p->m, t)->rest[field] = layout_intern(p->m, &l);
         p->grad_rests[t.i] = true;
@@ -438,6 +459,22 @@ static void impose_hint(Place *p, ValueId v)
     vmap_set(&p->now, v, c);
 }
 
+/* A parameter that rests in shards is gathered where the model uses it; the
+ * optimizer, in the entry function, works on shards. */
+static void gather_weight(Place *p, NodeId id)
+{
+    Module *m = p->m;
+    const Node n = *node_of(m, id);
+    Layout use;
+
+    if (n.op != OP_READ || p->f.i == m->entry.v[0].i ||
+        attr_int(m, n.attrs, AK_FIELD, 0) != FIELD_PARAM)
+        return;
+    use = use_layout(m, tensor_of(m, attr_tensor(m, n.attrs, AK_TENSOR)));
+    vmap_set(&p->now, node_res(&n, 0),
+             convert(p, node_res(&n, 0), layout_intern(m, &use)));
+}
+
 static void find_goals(Place *p, const Func *fn)
 {
     const Module *m = p->m;
@@ -492,6 +529,7 @@ static void lay_function(Place *outer, FuncId f, const Node *call)
                     vmap_get(&p.now, node_arg(m, node_of(m, id), k)));
         lay_node(&p, id);
         vec_push(&func_of(m, f)->body, id);
+        gather_weight(&p, id);
         for (uint32_t k = 0; k < node_of(m, id)->nres; k++)
             impose_hint(&p, node_res(node_of(m, id), k));
     }

@@ -11,7 +11,9 @@
  *
  * Steps are taken in this order, so data is reduced before it is gathered and
  * what can be moved is not gathered first.  A split is a list of atoms, most
- * significant first; gathering and scattering work at its end.
+ * significant first; gathering and scattering work at its end.  A group numbers
+ * its ranks by stride, so one collective takes several atoms only where the
+ * split lists them in that order.
  */
 #include "passes/passes.h"
 
@@ -78,20 +80,60 @@ static AxisSet atoms_from(const Layout *l, char dim, uint8_t first)
 
 /* ---- the steps --------------------------------------------------------------- */
 
+/* The end of the run of atoms from `first` on that one group can number. */
+static uint8_t run_end(const Reshard *r, const uint8_t *atoms, uint8_t first,
+                       uint8_t n)
+{
+    const Atom *a = r->m->mesh.atoms.v;
+    uint8_t end = (uint8_t)(first + 1);
+
+    while (end < n && a[atoms[end]].stride < a[atoms[end - 1]].stride)
+        end++;
+    return end;
+}
+
+static AxisSet set_of(const uint8_t *atoms, uint8_t from, uint8_t to)
+{
+    AxisSet set = 0;
+
+    for (uint8_t i = from; i < to; i++)
+        set |= 1u << atoms[i];
+    return set;
+}
+
+/* Extends the split of `dim` to what is wanted, run by run. */
+static void extend_split(Reshard *r, Op op, char dim)
+{
+    uint8_t atoms[IR_MAX_SPLIT];
+    uint8_t n = split_of(&r->want, dim, atoms);
+
+    for (uint8_t at = shared_prefix(&r->have, &r->want, dim), to; at < n;
+         at = to) {
+        AxisSet axes;
+        to = run_end(r, atoms, at, n);
+        axes = set_of(atoms, at, to);
+        layout_set_split(&r->have, dim, atoms, to);
+        if (op == OP_REDUCE_SCATTER)
+            r->have.partial &= ~axes;
+        step(r, op, axes, dim, 0);
+    }
+}
+
+static bool is_prefix(const Reshard *r, char dim)
+{
+    const Split *s = layout_split(&r->have, dim);
+
+    return shared_prefix(&r->have, &r->want, dim) == (s ? s->n : 0);
+}
+
 static void reduce_scatter(Reshard *r)
 {
     for (uint8_t i = 0; i < r->want.nsplit; i++) {
         char dim = r->want.split[i].dim;
-        uint8_t atoms[IR_MAX_SPLIT];
-        uint8_t same = shared_prefix(&r->have, &r->want, dim);
-        uint8_t n = split_of(&r->want, dim, atoms);
-        AxisSet rest = atoms_from(&r->want, dim, same);
-        if (same != split_of(&r->have, dim, (uint8_t[IR_MAX_SPLIT]){0}) ||
-            rest == 0 || (rest & ~r->have.partial))
-            continue;
-        layout_set_split(&r->have, dim, atoms, n);
-        r->have.partial &= ~rest;
-        step(r, OP_REDUCE_SCATTER, rest, dim, 0);
+        AxisSet rest = atoms_from(&r->want, dim,
+                                  shared_prefix(&r->have, &r->want, dim));
+        if (rest && is_prefix(r, dim) && !(rest & ~r->have.partial))
+            extend_split(r, OP_REDUCE_SCATTER, dim);
     }
 }
 
@@ -120,7 +162,7 @@ static bool move_split(Reshard *r, char from, char to)
     AxisSet moved = atoms_from(&r->have, from, keep);
 
     if (moved == 0 || moved != atoms_from(&r->want, to, same) ||
-        same != split_of(&r->have, to, (uint8_t[IR_MAX_SPLIT]){0}))
+        !is_prefix(r, to) || run_end(r, want_to, same, n) != n)
         return false;
     split_of(&r->have, from, have_from);
     layout_set_split(&r->have, from, have_from, keep);
@@ -140,36 +182,35 @@ static void all_to_all(Reshard *r)
                 break;
 }
 
+/* Shortens the split of `dim` to what is wanted, run by run from its end. */
+static void shorten_split(Reshard *r, char dim)
+{
+    uint8_t atoms[IR_MAX_SPLIT];
+    uint8_t keep = shared_prefix(&r->have, &r->want, dim);
+    uint8_t n = split_of(&r->have, dim, atoms);
+
+    while (n > keep) {
+        uint8_t from = (uint8_t)(n - 1);
+        while (from > keep && run_end(r, atoms, (uint8_t)(from - 1), n) == n)
+            from--;
+        layout_set_split(&r->have, dim, atoms, from);
+        step(r, OP_ALL_GATHER, set_of(atoms, from, n), dim, 0);
+        n = from;
+    }
+}
+
 static void all_gather(Reshard *r)
 {
     const Layout before = r->have;
 
-    for (uint8_t i = 0; i < before.nsplit; i++) {
-        char dim = before.split[i].dim;
-        uint8_t atoms[IR_MAX_SPLIT];
-        uint8_t keep = shared_prefix(&r->have, &r->want, dim);
-        AxisSet rest = atoms_from(&r->have, dim, keep);
-        if (rest == 0)
-            continue;
-        split_of(&r->have, dim, atoms);
-        layout_set_split(&r->have, dim, atoms, keep);
-        step(r, OP_ALL_GATHER, rest, dim, 0);
-    }
+    for (uint8_t i = 0; i < before.nsplit; i++)
+        shorten_split(r, before.split[i].dim);
 }
 
 static void slice(Reshard *r)
 {
-    for (uint8_t i = 0; i < r->want.nsplit; i++) {
-        char dim = r->want.split[i].dim;
-        uint8_t atoms[IR_MAX_SPLIT];
-        uint8_t same = shared_prefix(&r->have, &r->want, dim);
-        uint8_t n = split_of(&r->want, dim, atoms);
-        AxisSet rest = atoms_from(&r->want, dim, same);
-        if (rest == 0)
-            continue;
-        layout_set_split(&r->have, dim, atoms, n);
-        step(r, OP_SLICE, rest, dim, 0);
-    }
+    for (uint8_t i = 0; i < r->want.nsplit; i++)
+        extend_split(r, OP_SLICE, r->want.split[i].dim);
 }
 
 static void mask(Reshard *r)
