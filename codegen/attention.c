@@ -91,6 +91,7 @@ static void print_type(Buf *out, const AttentionSpec *a)
     bool f32 = a->type == ATTN_F32;
 
     buf_printf(out, "typedef %s %s_elem;\n", f32 ? "float" : "bf16", a->name);
+    buf_printf(out, "#define %s_BF16 %d\n", a->name, !f32);
     buf_printf(out, "#define %s_LOAD load_%s\n", a->name,
                f32 ? "f32" : "bf16");
     buf_printf(out, "#define %s_STORE store_%s\n", a->name,
