@@ -256,11 +256,17 @@ static bool check_place(PlanCheck *c, const PlanPlace *place)
 
 static bool check_training(PlanCheck *c, const PlanTraining *t)
 {
+    int64_t tokens;
+
     return plan_must(c, t->steps >= 0, "steps is negative") &&
            must_positive(c, t->global_batch, "global_batch") &&
            must_positive(c, t->micro_batch, "micro_batch") &&
            must_positive(c, t->seq_length, "seq_length") &&
            must_positive(c, t->microbatches, "microbatches") &&
+           plan_must(c, !__builtin_mul_overflow(t->micro_batch, t->seq_length,
+                                                &tokens) &&
+                        tokens < (int64_t)1 << MAX_EXTENT_BITS,
+                     "a microbatch is too large") &&
            plan_must(c, t->optimizer <= PLAN_SGD, "optimizer is %u",
                      t->optimizer) &&
            plan_must(c, (uint32_t)t->lr.style <= LR_WSD &&

@@ -73,7 +73,7 @@ static Status open_data(Train *t, const DataSource *sources)
 {
     const PlanTraining *training = t->plan->training.v;
     const PlanData *d = t->plan->data.v;
-    int64_t steps = MC_MAX(training->steps, t->c.steps);
+    int64_t samples, steps = MC_MAX(training->steps, t->c.steps);
     DataConfig config = {
         .kind = (DataKind)d->kind,
         .sources = sources,
@@ -83,9 +83,12 @@ static Status open_data(Train *t, const DataSource *sources)
         .seed = (int64_t)seed_of(t),
         .seq_length = training->seq_length,
         .vocab_size = d->vocab,
-        .samples = (uint64_t)(steps * training->global_batch),
     };
 
+    if (__builtin_mul_overflow(steps, training->global_batch, &samples))
+        return status_make(STATUS_INPUT, "%lld steps are too many",
+                           (long long)steps);
+    config.samples = (uint64_t)samples;
     return data_open(&config, &t->data);
 }
 
@@ -238,6 +241,10 @@ static Status open_all(Train *t)
     t->sample = calloc((size_t)seq + 1, sizeof *t->sample);
     if (!t->sample)
         return status_make(STATUS_SYSTEM, "no memory for a sample");
+    if (t->c.save_step > t->c.steps)
+        return status_make(STATUS_INPUT, "step %lld is to be saved, but the "
+                           "last one is %lld", (long long)t->c.save_step,
+                           (long long)t->c.steps);
     STATUS_TRY(open_sources(t));
     STATUS_TRY(open_executor(t));
     STATUS_TRY(make_state(t));
