@@ -41,7 +41,7 @@ uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field)
         const StateUse *use = &uses.v[i];
         if (!use->layered)
             continue;
-        if (use->tensor.i == t.i && use->field == effect_field(field))
+        if (use->tensor.i == t.i && use->field == effect_field(e->m, t, field))
             return reg;
         reg++;
     }

@@ -20,7 +20,7 @@ static bool in_state(const Emit *e, ValueId v, TensorId t, Field f)
     MemPlace place = e->mem->place[v.i];
 
     return place.base == MEM_STATE && place.index == t.i &&
-           place.field == effect_field(f);
+           place.field == effect_field(e->m, t, f);
 }
 
 void emit_read(Emit *e, const Node *n)

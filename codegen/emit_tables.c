@@ -166,7 +166,9 @@ static LayoutId field_layout(const Tensor *t, Field f)
 static void field_emit(Emit *e, TensorId id, Field f, uint32_t kind)
 {
     const Tensor *t = &e->m->tensors.v[id.i];
-    const MemState *s = memplan_state(e->mem, e->pp, id, f);
+    bool summed = f == FIELD_GRAD && t->fields >> FIELD_GSUM & 1;
+    const MemState *s =
+        memplan_state(e->mem, e->pp, id, summed ? FIELD_GSUM : f);
     const Type *type = type_of(e->m, t->type);
     PlanField field = {.kind = kind, .dtype = emit_dtype(t->field_dtype[f]),
                        .address = (uint64_t)s->address,

@@ -20,16 +20,34 @@ typedef struct {
     Effects *out;
 } Walk;
 
-Field effect_field(Field f)
+static bool same_splits(const Layout *a, const Layout *b)
 {
-    return f == FIELD_GSUM ? FIELD_GRAD : f;
+    if (a->nsplit != b->nsplit)
+        return false;
+    for (uint8_t i = 0; i < a->nsplit; i++)
+        if (a->split[i].dim != b->split[i].dim ||
+            a->split[i].n != b->split[i].n ||
+            memcmp(a->split[i].atom, b->split[i].atom, a->split[i].n) != 0)
+            return false;
+    return true;
 }
 
-const StateUse *effects_find(StateUses uses, TensorId t, Field field)
+Field effect_field(const Module *m, TensorId t, Field f)
+{
+    const Tensor *x = &m->tensors.v[t.i];
+    bool shares = f == FIELD_GSUM &&
+                  same_splits(layout_of(m, x->rest[FIELD_GSUM]),
+                              layout_of(m, x->rest[FIELD_GRAD]));
+
+    return shares ? FIELD_GRAD : f;
+}
+
+const StateUse *effects_find(const Module *m, StateUses uses, TensorId t,
+                             Field field)
 {
     for (uint32_t i = 0; i < uses.n; i++)
         if (uses.v[i].tensor.i == t.i &&
-            uses.v[i].field == effect_field(field))
+            uses.v[i].field == effect_field(m, t, field))
             return &uses.v[i];
     return NULL;
 }
@@ -79,7 +97,7 @@ static void tensor_use(Walk *w, const Node *n, bool layer, TensorId t,
     bool reads = n->op == OP_READ || n->op == OP_ACCUM ||
                  n->op == OP_DOTS_ACCUM;
 
-    use_add(list, (StateUse){t, effect_field(field),
+    use_add(list, (StateUse){t, effect_field(w->m, t, field),
                              layer && w->m->tensors.v[t.i].per_layer, reads,
                              n->op != OP_READ});
 }

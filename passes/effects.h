@@ -40,10 +40,11 @@ typedef struct {
 void effects_compute(Arena *a, const Module *m, Effects *out);
 
 /* The field whose memory a field lives in: the complete gradient shares the
- * accumulated one's. */
-Field effect_field(Field f);
+ * accumulated one's, unless it is a shard of it. */
+Field effect_field(const Module *m, TensorId t, Field f);
 
 /* How a list uses a field; NULL if it does not. */
-const StateUse *effects_find(StateUses uses, TensorId t, Field field);
+const StateUse *effects_find(const Module *m, StateUses uses, TensorId t,
+                             Field field);
 
 #endif

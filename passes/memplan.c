@@ -184,6 +184,7 @@ static Planner planner_new(Arena *a, const Module *m, const MemRules *rules)
     Planner p = {.m = m, .arena = a, .rules = rules, .out = out,
                  .fx = &out->effects};
 
+    out->m = m;
     out->npp = m->entry.n;
     out->ntensors = m->tensors.n;
     out->place = arena_array(a, MemPlace, m->values.n);

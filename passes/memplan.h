@@ -55,6 +55,7 @@ typedef struct {
 } MemReport;
 
 typedef struct {
+    const Module *m;
     MemPlace *place;   /* by ValueId */
     uint32_t *buffer;  /* by ValueId: equal for values that share memory */
     int64_t *scratch;  /* by NodeId: its workspace or callee's frame, an offset

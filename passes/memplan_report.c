@@ -15,7 +15,8 @@ static int64_t state_sum(const MemPlan *p, uint32_t pp, Field f)
 
     for (uint32_t t = 1; t < p->ntensors; t++) {
         const MemState *s = memplan_state(p, pp, (TensorId){t}, f);
-        sum += s->bytes * s->slots;
+        if (effect_field(p->m, (TensorId){t}, f) == f)
+            sum += s->bytes * s->slots;
     }
     return sum;
 }
@@ -133,7 +134,8 @@ void report_make(Planner *p, uint32_t pp)
     int64_t state = state_end(p->out, pp);
 
     r->params = state_sum(p->out, pp, FIELD_PARAM);
-    r->grads = state_sum(p->out, pp, FIELD_GRAD);
+    r->grads = state_sum(p->out, pp, FIELD_GRAD) +
+               state_sum(p->out, pp, FIELD_GSUM);
     r->optimizer = state_sum(p->out, pp, FIELD_MASTER) +
                    state_sum(p->out, pp, FIELD_M) +
                    state_sum(p->out, pp, FIELD_V);

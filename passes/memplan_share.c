@@ -148,16 +148,16 @@ static bool is_over(const Share *s, ValueId old, ValueId made)
 
 /* ---- state ------------------------------------------------------------------- */
 
-static bool same_state(MemPlace place, TensorId t, Field f)
+static bool same_state(const Share *s, MemPlace place, TensorId t, Field f)
 {
     return place.base == MEM_STATE && place.index == t.i &&
-           place.field == effect_field(f);
+           place.field == effect_field(s->p->m, t, f);
 }
 
 static const StateUse *state_use(const Share *s, uint32_t pos, TensorId t,
                                  Field f)
 {
-    return effects_find(s->p->fx->node[s->func->body.v[pos].i], t, f);
+    return effects_find(s->p->m, s->p->fx->node[s->func->body.v[pos].i], t, f);
 }
 
 static bool field_fits(const Share *s, ValueId v, TensorId t, Field f)
@@ -195,9 +195,9 @@ static bool state_rests(const Share *s, ValueId v, TensorId t, Field f,
     return true;
 }
 
-static MemPlace state_place(TensorId t, Field f, bool adds)
+static MemPlace state_place(const Share *s, TensorId t, Field f, bool adds)
 {
-    return (MemPlace){MEM_STATE, effect_field(f), t.i, 0, adds};
+    return (MemPlace){MEM_STATE, effect_field(s->p->m, t, f), t.i, 0, adds};
 }
 
 static TensorId node_state(const Share *s, const Node *n, Field *out_field)
@@ -213,7 +213,7 @@ static void home_read(Share *s, const Node *n)
     Field f;
     TensorId t = node_state(s, n, &f);
 
-    s->p->out->place[n->res.i] = state_place(t, f, false);
+    s->p->out->place[n->res.i] = state_place(s, t, f, false);
 }
 
 static void check_read(Share *s, const Node *n)
@@ -233,7 +233,7 @@ static bool readers_over(const Share *s, ValueId v, TensorId t, Field f)
         const Node *n = node_at(s, (uint32_t)pos);
         for (uint32_t i = 0; i < n->nres; i++) {
             ValueId old = node_res(n, i);
-            if (same_state(s->p->out->place[old.i], t, f) &&
+            if (same_state(s, s->p->out->place[old.i], t, f) &&
                 !is_over(s, old, v))
                 return false;
         }
@@ -263,7 +263,7 @@ static void home_written(Share *s, const Node *n, int32_t pos)
         !readers_over(s, v, t, f) ||
         !state_rests(s, v, t, f, pos, s->p->last[v.i]))
         return;
-    *place = state_place(t, f, false);
+    *place = state_place(s, t, f, false);
 }
 
 /* ---- sums made in place ------------------------------------------------------- */
@@ -321,7 +321,7 @@ static void home_added(Share *s, const Node *n, int32_t pos)
         !can_add(s, v, t, f) || !state_unused(s, t, f, value_def(s, v), pos) ||
         !readers_over(s, v, t, f))
         return;
-    s->p->out->place[v.i] = state_place(t, f, true);
+    s->p->out->place[v.i] = state_place(s, t, f, true);
 }
 
 /* ---- results ------------------------------------------------------------------ */

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 
 /* The order of the regions. */
-static const Field FIELDS[] = {FIELD_PARAM, FIELD_GRAD, FIELD_MASTER,
-                               FIELD_M,     FIELD_V,    FIELD_ACC};
+static const Field FIELDS[] = {FIELD_PARAM,  FIELD_GRAD, FIELD_GSUM,
+                               FIELD_MASTER, FIELD_M,    FIELD_V, FIELD_ACC};
 
 typedef struct {
     TensorId t;
@@ -33,7 +33,7 @@ static MemState *state_at(const MemPlan *p, uint32_t pp, TensorId t, Field f)
 const MemState *memplan_state(const MemPlan *p, uint32_t pp, TensorId t,
                               Field f)
 {
-    return state_at(p, pp, t, effect_field(f));
+    return state_at(p, pp, t, effect_field(p->m, t, f));
 }
 
 uint32_t memplan_layers(const Module *m, uint32_t pp)
@@ -116,21 +116,18 @@ static int64_t field_bytes(const Module *m, const Tensor *t, Field f)
            dtype_bytes(t->field_dtype[f]);
 }
 
-/* Memory of a field: the two kinds of gradient take turns in one place. */
-static int64_t slot_bytes(const Module *m, const Tensor *t, Field f)
+/* Memory of a field of its own. */
+static int64_t slot_bytes(const Module *m, TensorId t, Field f)
 {
-    int64_t bytes = field_bytes(m, t, f);
-
-    if (f == FIELD_GRAD)
-        bytes = MC_MAX(bytes, field_bytes(m, t, FIELD_GSUM));
-    return bytes;
+    return effect_field(m, t, f) == f ? field_bytes(m, &m->tensors.v[t.i], f)
+                                      : 0;
 }
 
 static int64_t field_place(Planner *p, uint32_t pp, TensorId id, Field f,
                            int64_t at)
 {
     const Tensor *t = &p->m->tensors.v[id.i];
-    int64_t bytes = slot_bytes(p->m, t, f);
+    int64_t bytes = slot_bytes(p->m, id, f);
     uint32_t slots = t->per_layer ? memplan_layers(p->m, pp) : 1;
 
     if (bytes == 0)

@@ -201,9 +201,11 @@ static void require_state(Streams *s, Step *step, TensorId t, Field f)
 
 static TensorId node_tensor(const Streams *s, const Node *n, Field *out_field)
 {
+    TensorId t = attr_tensor(s->m, n->attrs, AK_TENSOR);
+
     *out_field = effect_field(
-        (Field)attr_int(s->m, n->attrs, AK_FIELD, FIELD_PARAM));
-    return attr_tensor(s->m, n->attrs, AK_TENSOR);
+        s->m, t, (Field)attr_int(s->m, n->attrs, AK_FIELD, FIELD_PARAM));
+    return t;
 }
 
 static bool still_pending(const Streams *s, Ticket t)
