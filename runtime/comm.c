@@ -56,7 +56,7 @@ static uint32_t slot_of(const Comm *c, const Stream *s, uint64_t number)
            (uint32_t)(number % COMM_SLOTS);
 }
 
-/* ---- moving on ---------------------------------------------------------------- */
+/* ---- moving on ----------------------------------------------------------- */
 
 /* Tests the started operations and drops those at the front that are done. */
 static Status finish_entries(Comm *c, Stream *s)
@@ -123,7 +123,7 @@ Status comm_poll(Comm *c)
     return STATUS_NONE;
 }
 
-/* ---- waiting --------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------- */
 
 /* How long a wait has seen no progress. */
 typedef struct {
@@ -194,7 +194,7 @@ Status comm_drain(Comm *c)
     return STATUS_NONE;
 }
 
-/* ---- appending --------------------------------------------------------------------- */
+/* ---- appending ----------------------------------------------------------- */
 
 static Status append(Comm *c, uint16_t stream, Entry entry)
 {
@@ -211,8 +211,8 @@ static Status append(Comm *c, uint16_t stream, Entry entry)
 Status comm_append(Comm *c, const CommOp *op)
 {
     const PlanInstr *in = &c->plan->instrs.v[op->instr];
-    Entry e = {.kind = ENTRY_OP, .op = *op,
-               .join = (in->flags & PLAN_JOIN) != 0};
+    Entry e = {
+        .kind = ENTRY_OP, .op = *op, .join = (in->flags & PLAN_JOIN) != 0};
 
     STATUS_TRY(append(c, in->stream, e));
     return in->stream == 0 ? drain_stream(c, &c->streams[0]) : STATUS_NONE;
@@ -244,12 +244,12 @@ Status comm_wait(Comm *c, uint16_t stream, uint32_t event)
     return STATUS_NONE;
 }
 
-/* ---- making ------------------------------------------------------------------------ */
+/* ---- making -------------------------------------------------------------- */
 
 static Status make_streams(Comm *c)
 {
-    Entry *rings = calloc((size_t)c->plan->streams.n * COMM_SLOTS,
-                          sizeof *rings);
+    Entry *rings =
+        calloc((size_t)c->plan->streams.n * COMM_SLOTS, sizeof *rings);
 
     c->streams = calloc(c->plan->streams.n, sizeof *c->streams);
     c->events = calloc((size_t)c->plan->job.v->events + 1, sizeof *c->events);

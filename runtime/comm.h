@@ -32,7 +32,7 @@ typedef struct {
 extern const CommDriver comm_self; /* comm_self.c: one rank */
 extern const CommDriver comm_mpi;  /* comm_mpi.c */
 
-/* ---- comm.c ---------------------------------------------------------------- */
+/* ---- comm.c -------------------------------------------------------------- */
 
 typedef struct Comm Comm;
 
@@ -53,7 +53,7 @@ MC_MUST_USE Status comm_poll(Comm *c);
 /* Returns once every stream is empty. */
 MC_MUST_USE Status comm_drain(Comm *c);
 
-/* ---- comm_mpi.c: the run as a whole ------------------------------------------ */
+/* ---- comm_mpi.c: the run as a whole -------------------------------------- */
 
 /* Starts MPI; the rank and the number of ranks. */
 MC_MUST_USE Status comm_mpi_start(uint32_t *out_rank, uint32_t *out_world);

@@ -51,7 +51,7 @@ static Status check(int code, const char *what)
     return status_make(STATUS_RUN, "%s failed: %s", what, text);
 }
 
-/* ---- bf16 ----------------------------------------------------------------------- */
+/* ---- bf16 ---------------------------------------------------------------- */
 
 static float widen(uint16_t x)
 {
@@ -114,7 +114,7 @@ static MPI_Op mpi_op(const Mpi *m, const PlanCollective *c)
     return c->reduce == PLAN_MAX ? MPI_MAX : MPI_SUM;
 }
 
-/* ---- communicators ----------------------------------------------------------------- */
+/* ---- communicators ------------------------------------------------------- */
 
 static int line_compare(const void *x, const void *y)
 {
@@ -135,9 +135,10 @@ static Status find_line(Mpi *m, uint32_t group, uint16_t stream, Line *out)
     out->n = n;
     out->comm = MPI_COMM_NULL;
     if (out->own == UINT32_MAX)
-        return status_make(STATUS_INPUT, "rank %u communicates in the group "
-                           "%s, of which it is no member", m->rank,
-                           plan_text(p, p->groups.v[group].name));
+        return status_make(STATUS_INPUT,
+                           "rank %u communicates in the group "
+                           "%s, of which it is no member",
+                           m->rank, plan_text(p, p->groups.v[group].name));
     out->ranks = malloc(n * sizeof *out->ranks);
     if (!out->ranks)
         return status_make(STATUS_SYSTEM, "no memory for a group");
@@ -167,10 +168,10 @@ static Status note_line(Mpi *m, uint32_t instr)
     const PlanInstr *in = &m->plan->instrs.v[instr];
     Line line = {0};
 
-    STATUS_TRY(find_line(m, m->plan->collectives.v[in->index].group,
-                         in->stream, &line));
-    Line *found = bsearch(&line, m->lines, m->nlines, sizeof line,
-                          line_compare);
+    STATUS_TRY(find_line(m, m->plan->collectives.v[in->index].group, in->stream,
+                         &line));
+    Line *found =
+        bsearch(&line, m->lines, m->nlines, sizeof line, line_compare);
     free(line.ranks);
     m->line_of[instr] = (uint32_t)(found - m->lines);
     return STATUS_NONE;
@@ -184,8 +185,8 @@ static Status make_comm(Line *line)
     if (line->n == 1)
         return STATUS_NONE;
     MPI_Comm_group(MPI_COMM_WORLD, &world);
-    code = MPI_Group_incl(world, (int)line->n, (const int *)line->ranks,
-                          &members);
+    code =
+        MPI_Group_incl(world, (int)line->n, (const int *)line->ranks, &members);
     if (code == MPI_SUCCESS)
         code = MPI_Comm_create_group(MPI_COMM_WORLD, members, 0, &line->comm);
     if (code == MPI_SUCCESS) {
@@ -212,7 +213,7 @@ static Status make_lines(Mpi *m)
     return STATUS_NONE;
 }
 
-/* ---- opening -------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------- */
 
 static size_t largest_part(const Plan *p)
 {
@@ -221,8 +222,7 @@ static size_t largest_part(const Plan *p)
     for (uint32_t i = 0; i < p->collectives.n; i++) {
         const PlanCollective *c = &p->collectives.v[i];
         if (c->kind == PLAN_REDUCE_SCATTER)
-            most = MC_MAX(most,
-                          (size_t)c->count * plan_dtype_bytes(c->dtype));
+            most = MC_MAX(most, (size_t)c->count * plan_dtype_bytes(c->dtype));
     }
     return most;
 }
@@ -292,7 +292,7 @@ static Status mpi_open(const Plan *p, uint32_t rank, void **out_self)
     return s;
 }
 
-/* ---- operations ----------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------- */
 
 static Status start_message(Mpi *m, const CommOp *op, const PlanInstr *in,
                             MPI_Request *request)
@@ -302,9 +302,11 @@ static Status start_message(Mpi *m, const CommOp *op, const PlanInstr *in,
 
     if (in->op == PLAN_SEND)
         return check(MPI_Isend(op->source, bytes, MPI_BYTE, peer, tag,
-                               m->messages, request), "sending");
+                               m->messages, request),
+                     "sending");
     return check(MPI_Irecv(op->destination, bytes, MPI_BYTE, peer, tag,
-                           m->messages, request), "receiving");
+                           m->messages, request),
+                 "receiving");
 }
 
 /* MPI forbids a result that overlaps its source elsewhere than at its start:
@@ -361,8 +363,8 @@ static int start_collective(Mpi *m, const CommOp *op, const PlanCollective *c,
                             const Line *line, Slot *slot)
 {
     MPI_Datatype type = mpi_type(c->dtype);
-    const void *from = op->source == op->destination ? MPI_IN_PLACE
-                                                     : op->source;
+    const void *from =
+        op->source == op->destination ? MPI_IN_PLACE : op->source;
 
     switch ((PlanCollectiveKind)c->kind) {
     case PLAN_ALL_REDUCE:
@@ -425,7 +427,7 @@ static Status mpi_test(void *self, uint32_t index, bool *out_done)
 
 const CommDriver comm_mpi = {"mpi", mpi_open, mpi_close, mpi_start, mpi_test};
 
-/* ---- the run ---------------------------------------------------------------------------- */
+/* ---- the run ------------------------------------------------------------- */
 
 static bool running(void)
 {
@@ -475,8 +477,9 @@ static Status gather_lengths(int own, int *lengths, int *offsets, int world,
                              size_t *out_total)
 {
     *out_total = 0;
-    STATUS_TRY(check(MPI_Allgather(&own, 1, MPI_INT, lengths, 1, MPI_INT,
-                                   MPI_COMM_WORLD), "gathering lengths"));
+    STATUS_TRY(check(
+        MPI_Allgather(&own, 1, MPI_INT, lengths, 1, MPI_INT, MPI_COMM_WORLD),
+        "gathering lengths"));
     for (int i = 0; i < world; i++) {
         offsets[i] = (int)*out_total;
         *out_total += (size_t)lengths[i];
@@ -500,7 +503,8 @@ static Status gather_text(const char *own, int *lengths, int *offsets,
     all[total] = '\0';
     *out_all = all;
     return check(MPI_Allgatherv(own, n, MPI_CHAR, all, lengths, offsets,
-                                MPI_CHAR, MPI_COMM_WORLD), "gathering texts");
+                                MPI_CHAR, MPI_COMM_WORLD),
+                 "gathering texts");
 }
 
 Status comm_mpi_gather(const char *own, char **out_all)

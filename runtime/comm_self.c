@@ -19,7 +19,7 @@ static Status self_open(const Plan *p, uint32_t rank, void **out_self)
     for (uint32_t i = 0; i < p->instrs.n; i++)
         if (p->instrs.v[i].op == PLAN_SEND || p->instrs.v[i].op == PLAN_RECV)
             return status_make(STATUS_INPUT, "a plan for one rank sends "
-                               "messages");
+                                             "messages");
     memcpy(out_self, &p, sizeof p);
     return STATUS_NONE;
 }
@@ -32,8 +32,7 @@ static void self_close(void *self)
 static Status self_start(void *self, const CommOp *op, uint32_t slot)
 {
     const Plan *p = self_plan(self);
-    const PlanCollective *c =
-        &p->collectives.v[p->instrs.v[op->instr].index];
+    const PlanCollective *c = &p->collectives.v[p->instrs.v[op->instr].index];
 
     (void)slot;
     if (op->source != op->destination)

@@ -39,7 +39,7 @@ static const struct {
 
 enum { PATIENCE = 600, EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_RUN = 3 };
 
-/* ---- the command line ------------------------------------------------------------ */
+/* ---- the command line ---------------------------------------------------- */
 
 static void print_help(FILE *to)
 {
@@ -97,7 +97,7 @@ static int parse(int argc, char **argv, Options *out)
     return 0;
 }
 
-/* ---- plan and kernels -------------------------------------------------------------- */
+/* ---- plan and kernels ---------------------------------------------------- */
 
 static Status read_plan_file(const char *path, Payload *out)
 {
@@ -130,7 +130,7 @@ static Status find_plan(const Options *o, Payload *out)
     }
     if (!out->plan)
         return status_make(STATUS_INPUT, "this program carries no plan; give "
-                           "--plan FILE");
+                                         "--plan FILE");
     return STATUS_NONE;
 }
 
@@ -145,7 +145,7 @@ static Status load_plan(const Options *o, Plan *out_plan, Payload *payload)
     return s;
 }
 
-/* ---- who am I ------------------------------------------------------------------------ */
+/* ---- who am I ------------------------------------------------------------ */
 
 /* Whether mpirun or srun started this process. */
 static bool launched(void)
@@ -168,13 +168,16 @@ static Status join_run(const Plan *p, uint32_t *out_rank, bool *out_mpi)
     if (*out_mpi)
         STATUS_TRY(comm_mpi_start(out_rank, &world));
     if (world != p->job.v->world)
-        return status_make(STATUS_RUN, "%s was compiled for %u ranks, but %u "
-                           "%s started", plan_text(p, p->job.v->name),
-                           p->job.v->world, world, world == 1 ? "was" : "were");
+        return status_make(STATUS_RUN,
+                           "%s was compiled for %u ranks, but %u "
+                           "%s started",
+                           plan_text(p, p->job.v->name), p->job.v->world, world,
+                           world == 1 ? "was" : "were");
     if (!plan_has_rank(p, *out_rank))
-        return status_make(STATUS_RUN, "rank %u was started with the program "
-                           "of other ranks (%s)", *out_rank,
-                           plan_text(p, p->job.v->class_name));
+        return status_make(STATUS_RUN,
+                           "rank %u was started with the program "
+                           "of other ranks (%s)",
+                           *out_rank, plan_text(p, p->job.v->class_name));
     return STATUS_NONE;
 }
 
@@ -193,7 +196,7 @@ static int default_threads(void)
     return (int)MC_MAX(all / ranks, 1);
 }
 
-/* ---- training -------------------------------------------------------------------------- */
+/* ---- training ------------------------------------------------------------ */
 
 static const char *kernels_of(const Options *o, const Payload *payload)
 {

@@ -35,7 +35,7 @@ Status metrics_open(const MetricsConfig *config, Metrics **out)
     return STATUS_NONE;
 }
 
-/* ---- the file ------------------------------------------------------------------ */
+/* ---- the file ------------------------------------------------------------ */
 
 static void put_number(FILE *f, const char *key, double value)
 {
@@ -61,8 +61,7 @@ static Status put_line(Metrics *m, const MetricsStep *s)
     fprintf(m->file, "{\"step\": %lld", (long long)s->step);
     for (size_t i = 0; i < MC_LEN(keys); i++)
         if (s->known[keys[i].metric])
-            put_number(m->file, keys[i].key,
-                       (double)s->value[keys[i].metric]);
+            put_number(m->file, keys[i].key, (double)s->value[keys[i].metric]);
     put_number(m->file, "lr", s->lr);
     fprintf(m->file, ", \"tokens\": %lld", (long long)s->tokens);
     put_number(m->file, "step_time_s", s->seconds);
@@ -73,7 +72,7 @@ static Status put_line(Metrics *m, const MetricsStep *s)
     return STATUS_NONE;
 }
 
-/* ---- progress ---------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------ */
 
 /* "1:02:03" */
 static void clock_text(double seconds, char *out, size_t cap)
@@ -93,9 +92,10 @@ static void put_progress(const Metrics *m, const MetricsStep *s)
     char left[32];
 
     clock_text(each * (double)(m->c.steps - s->step), left, sizeof left);
-    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  grad norm %.3f  lr %.3g  "
-            "%.0f tokens/s  %s left%s", m->c.live ? "\r" : "",
-            (long long)s->step, (long long)m->c.steps,
+    fprintf(stderr,
+            "%sstep %lld/%lld  loss %.4f  grad norm %.3f  lr %.3g  "
+            "%.0f tokens/s  %s left%s",
+            m->c.live ? "\r" : "", (long long)s->step, (long long)m->c.steps,
             (double)s->value[PLAN_METRIC_LOSS],
             (double)s->value[PLAN_METRIC_GRAD_NORM], s->lr,
             (double)s->tokens / s->seconds, left,

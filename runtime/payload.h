@@ -19,7 +19,7 @@ typedef struct {
     char magic[8];
 } PayloadTrailer;
 
-/* ---- plan_payload.c ----------------------------------------------------------- */
+/* ---- plan_payload.c ------------------------------------------------------ */
 
 /* Writes `path`, executable: a copy of `program`, then the payload.  Beside it
  * first, then renamed. */

@@ -47,8 +47,8 @@ static Status check_header(const PlanHeader *h, size_t n)
 /* Points every table of the plan at its rows. */
 static Status map_tables(Plan *p)
 {
-    const PlanEntry *e = (const PlanEntry *)((const char *)p->blob +
-                                             sizeof(PlanHeader));
+    const PlanEntry *e =
+        (const PlanEntry *)((const char *)p->blob + sizeof(PlanHeader));
     uint64_t at = plan_align(sizeof(PlanHeader) + PLAN_TABLES * sizeof *e);
 
     for (int i = 0; i < PLAN_TABLES; i++, e++) {

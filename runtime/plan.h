@@ -15,8 +15,13 @@
 
 #define PLAN_MAGIC "MEGACPLN"
 enum { PLAN_VERSION = 1, PLAN_NONE = 0 };
-enum { PLAN_MAX_DIMS = 8, PLAN_MAX_DEPTH = 16, PLAN_MAX_ARGS = 4096,
-       PLAN_MAX_GROUP = 1 << 20, PLAN_MAX_CHANNELS = 1 << 14 };
+enum {
+    PLAN_MAX_DIMS = 8,
+    PLAN_MAX_DEPTH = 16,
+    PLAN_MAX_ARGS = 4096,
+    PLAN_MAX_GROUP = 1 << 20,
+    PLAN_MAX_CHANNELS = 1 << 14
+};
 
 /* The offset of a text in `strings`. */
 typedef uint32_t PlanStr;
@@ -35,15 +40,15 @@ typedef enum {
     PLAN_DTYPES
 } PlanDtype;
 
-/* ---- the job, the mesh ------------------------------------------------- */
+/* ---- the job, the mesh --------------------------------------------------- */
 
 typedef struct {
-    PlanStr name;     /* of the model */
-    PlanStr version;  /* of the megac that wrote this */
+    PlanStr name;    /* of the model */
+    PlanStr version; /* of the megac that wrote this */
     PlanStr class_name;
-    uint32_t world;   /* ranks in the run */
-    uint32_t main;    /* the segment run once per step */
-    uint32_t events;  /* EVENT and WAIT number below this */
+    uint32_t world;  /* ranks in the run */
+    uint32_t main;   /* the segment run once per step */
+    uint32_t events; /* EVENT and WAIT number below this */
     /* Reports metrics if expression `reporter` is 0 on the rank; a class that
      * never reports has has_reporter 0. */
     uint32_t reporter, has_reporter;
@@ -112,7 +117,7 @@ typedef enum {
     PLAN_STREAM_COPY
 } PlanStreamKind;
 
-/* ---- training and data -------------------------------------------------- */
+/* ---- training and data --------------------------------------------------- */
 
 typedef enum { PLAN_ADAMW, PLAN_ADAM, PLAN_SGD } PlanOptimizer;
 typedef struct {
@@ -150,7 +155,7 @@ typedef struct {
     uint32_t shards;   /* of how many */
 } PlanData;
 
-/* ---- state -------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 
 /* A logical dimension.  Indices from `logical` to `padded` hold zeros. */
 typedef struct {
@@ -202,7 +207,7 @@ typedef struct {
     int64_t rows, columns, row_offset, column_offset;
 } PlanTensor;
 
-/* ---- what instructions refer to ---------------------------------------- */
+/* ---- what instructions refer to ------------------------------------------ */
 
 /* void symbol(void *const *ptr, const int64_t *imm, int tid, int nthreads) */
 typedef struct {
@@ -287,8 +292,8 @@ typedef struct {
 uint32_t plan_state_buffer(uint64_t address);
 
 typedef enum {
-    PLAN_LAUNCH,     /* index: kernel;     ptrs and imms in the kernel's order */
-    PLAN_GEMM,       /* index: gemm;       A, B, C [, bias] */
+    PLAN_LAUNCH, /* index: kernel;     ptrs and imms in the kernel's order */
+    PLAN_GEMM,   /* index: gemm;       A, B, C [, bias] */
     PLAN_COLLECTIVE, /* index: collective; source, destination */
     PLAN_SEND,       /* index: peer; aux: channel; source */
     PLAN_RECV,       /* index: peer; aux: channel; destination */
@@ -409,7 +414,7 @@ const PlanField *plan_tensor_field(const Plan *p, const PlanTensor *t,
 bool plan_layer_name(const char *pattern, uint32_t layer, char *out,
                      size_t cap);
 
-/* ---- plan_build.c: writing ------------------------------------------------ */
+/* ---- plan_build.c: writing ----------------------------------------------- */
 
 typedef struct PlanBuilder PlanBuilder;
 
@@ -423,9 +428,9 @@ uint32_t plan_add_atom(PlanBuilder *b, const char *name, uint32_t size,
                        uint32_t stride);
 uint32_t plan_add_expr(PlanBuilder *b, int64_t constant, const PlanTerm *terms,
                        uint32_t n);
-uint32_t plan_add_group(PlanBuilder *b, const char *name,
-                        const uint32_t *atoms, uint32_t natoms,
-                        const uint32_t *picks, uint32_t npicks);
+uint32_t plan_add_group(PlanBuilder *b, const char *name, const uint32_t *atoms,
+                        uint32_t natoms, const uint32_t *picks,
+                        uint32_t npicks);
 uint32_t plan_add_peer(PlanBuilder *b, const char *name, uint32_t atom,
                        int32_t shift);
 uint32_t plan_add_stream(PlanBuilder *b, const char *name, PlanStreamKind kind);
@@ -446,7 +451,8 @@ uint32_t plan_add_tensor(PlanBuilder *b, const PlanTensor *t);
 void plan_add_dim(PlanBuilder *b, const char *name, int64_t logical,
                   int64_t padded);
 /* `splits` has one list of atoms (plan_add_list) per dimension. */
-void plan_add_field(PlanBuilder *b, const PlanField *f, const PlanSplit *splits);
+void plan_add_field(PlanBuilder *b, const PlanField *f,
+                    const PlanSplit *splits);
 
 /* Segments are written callee first; the last one is the main segment. */
 uint32_t plan_segment_begin(PlanBuilder *b, const char *name);
@@ -471,7 +477,7 @@ PlanData *plan_data(PlanBuilder *b);
 /* Appends the blob.  Everything it holds was checked by nobody yet. */
 void plan_write(PlanBuilder *b, Buf *out);
 
-/* ---- plan_print.c --------------------------------------------------------- */
+/* ---- plan_print.c -------------------------------------------------------- */
 
 /* The whole plan as text, deterministic. */
 void plan_print(const Plan *p, Buf *out);

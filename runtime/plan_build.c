@@ -57,7 +57,7 @@ void plan_builder_free(PlanBuilder *b)
     free(b);
 }
 
-/* ---- texts, lists, small rows ---------------------------------------------- */
+/* ---- texts, lists, small rows -------------------------------------------- */
 
 /* Finds equal content, or notes that it is about to be stored at `at`. */
 static bool find_stored(PlanBuilder *b, Stored **map, const void *bytes,
@@ -146,9 +146,8 @@ uint32_t plan_add_expr(PlanBuilder *b, int64_t constant, const PlanTerm *terms,
     return b->exprs.n - 1;
 }
 
-uint32_t plan_add_group(PlanBuilder *b, const char *name,
-                        const uint32_t *atoms, uint32_t natoms,
-                        const uint32_t *picks, uint32_t npicks)
+uint32_t plan_add_group(PlanBuilder *b, const char *name, const uint32_t *atoms,
+                        uint32_t natoms, const uint32_t *picks, uint32_t npicks)
 {
     PlanGroup g = {plan_add_text(b, name), 0, plan_add_list(b, atoms, natoms),
                    plan_add_list(b, picks, npicks)};
@@ -183,11 +182,10 @@ uint32_t plan_add_memory(PlanBuilder *b, const char *name, PlanMemoryKind kind,
 uint32_t plan_add_place(PlanBuilder *b, const char *file, uint32_t line,
                         uint32_t col, const char *op, const char *tensor)
 {
-    PlanPlace p = {plan_add_text(b, file), line, col, plan_add_text(b, op),
+    PlanPlace p = {plan_add_text(b, file),   line, col, plan_add_text(b, op),
                    plan_add_text(b, tensor), 0};
 
-    if (b->places.n &&
-        memcmp(&vec_last(&b->places), &p, sizeof p) == 0)
+    if (b->places.n && memcmp(&vec_last(&b->places), &p, sizeof p) == 0)
         return b->places.n - 1;
     vec_push(&b->places, p);
     return b->places.n - 1;
@@ -222,7 +220,7 @@ void plan_add_source(PlanBuilder *b, const char *path, double weight)
     plan_data(b)->sources = (PlanRange){0, b->sources.n};
 }
 
-/* ---- tensors ------------------------------------------------------------------ */
+/* ---- tensors ------------------------------------------------------------- */
 
 uint32_t plan_add_tensor(PlanBuilder *b, const PlanTensor *t)
 {
@@ -252,12 +250,12 @@ void plan_add_field(PlanBuilder *b, const PlanField *f, const PlanSplit *splits)
         vec_push(&b->splits, splits[d]);
 }
 
-/* ---- code ---------------------------------------------------------------------- */
+/* ---- code ---------------------------------------------------------------- */
 
 uint32_t plan_segment_begin(PlanBuilder *b, const char *name)
 {
-    PlanSegment s = {plan_add_text(b, name), 0, {b->instrs.n, 0},
-                     {b->regs.n, 0}};
+    PlanSegment s = {
+        plan_add_text(b, name), 0, {b->instrs.n, 0}, {b->regs.n, 0}};
 
     vec_push(&b->segments, s);
     return b->segments.n - 1;
@@ -294,8 +292,11 @@ PlanOperand plan_address(uint64_t address, uint64_t bytes, int access)
 PlanOperand plan_reg_address(uint16_t base, int64_t offset, uint64_t bytes,
                              int access)
 {
-    return (PlanOperand){.kind = PLAN_ADDRESS, .access = (uint8_t)access,
-                         .base = base, .offset = offset, .bytes = bytes};
+    return (PlanOperand){.kind = PLAN_ADDRESS,
+                         .access = (uint8_t)access,
+                         .base = base,
+                         .offset = offset,
+                         .bytes = bytes};
 }
 
 PlanOperand plan_integer(int64_t value)
@@ -323,7 +324,7 @@ PlanData *plan_data(PlanBuilder *b)
     return b->data.v;
 }
 
-/* ---- the file ------------------------------------------------------------------- */
+/* ---- the file ------------------------------------------------------------ */
 
 static void pad(Buf *out, size_t start)
 {
@@ -334,8 +335,8 @@ static void pad(Buf *out, size_t start)
 
 static void write_directory(const PlanBuilder *b, Buf *out)
 {
-    uint64_t at = plan_align(sizeof(PlanHeader) +
-                             PLAN_TABLES * sizeof(PlanEntry));
+    uint64_t at =
+        plan_align(sizeof(PlanHeader) + PLAN_TABLES * sizeof(PlanEntry));
 
 #define TABLE(field, Row, least, most, what)                                   \
     buf_write(out, &(PlanEntry){at, b->field.n, sizeof(Row)},                  \

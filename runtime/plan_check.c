@@ -13,7 +13,7 @@
 
 enum { MAX_EXTENT_BITS = 46, MAX_WORLD = 1 << 24, MAX_EVENTS = 1 << 20 };
 
-/* ---- helpers, also for plan_check_code.c -------------------------------- */
+/* ---- helpers, also for plan_check_code.c --------------------------------- */
 
 bool plan_must(PlanCheck *c, bool ok, const char *fmt, ...)
 {
@@ -78,8 +78,9 @@ bool plan_must_address(PlanCheck *c, int64_t low, int64_t high, uint64_t bytes)
         if (low >= start && low <= end)
             return plan_must(c, high <= end && bytes <= (uint64_t)(end - high),
                              "address %lld with %llu bytes passes the end of "
-                             "memory %u, %lld", (long long)high,
-                             (unsigned long long)bytes, i, (long long)end);
+                             "memory %u, %lld",
+                             (long long)high, (unsigned long long)bytes, i,
+                             (long long)end);
     }
     return plan_must(c, false, "address %lld lies in no memory",
                      (long long)low);
@@ -116,8 +117,9 @@ static bool check_memory(PlanCheck *c, const PlanMemory *m)
 
     return must_text(c, m->name, "name") &&
            plan_must(c, m->kind <= PLAN_MEMORY_HOST, "kind is %u", m->kind) &&
-           plan_must(c, m->start >= from && m->start < limit &&
-                        m->bytes < limit, "wrong extent") &&
+           plan_must(c,
+                     m->start >= from && m->start < limit && m->bytes < limit,
+                     "wrong extent") &&
            plan_must(c, c->row || m->start == 0, "the arena must start at 0");
 }
 
@@ -157,8 +159,9 @@ static bool check_expr(PlanCheck *c, const PlanExpr *e)
         const PlanTerm *t = &c->p->terms.v[e->terms.first + i];
         int64_t last = c->p->atoms.v[t->atom].size - 1, reach;
         int64_t *bound = t->factor < 0 ? &span->low : &span->high;
-        if (!plan_must(c, !__builtin_mul_overflow(last, t->factor, &reach) &&
-                              !__builtin_add_overflow(*bound, reach, bound),
+        if (!plan_must(c,
+                       !__builtin_mul_overflow(last, t->factor, &reach) &&
+                           !__builtin_add_overflow(*bound, reach, bound),
                        "overflow"))
             return false;
     }
@@ -189,8 +192,9 @@ static bool must_atoms(PlanCheck *c, PlanRange r, int64_t *out_size)
         if (!plan_must_row(c, atom, p->atoms.n, "atom"))
             return false;
         for (uint32_t j = 0; j < i; j++)
-            if (!plan_must(c, atoms_disjoint(&p->atoms.v[atom],
-                                  &p->atoms.v[p->lists.v[r.first + j]]),
+            if (!plan_must(c,
+                           atoms_disjoint(&p->atoms.v[atom],
+                                          &p->atoms.v[p->lists.v[r.first + j]]),
                            "atoms overlap"))
                 return false;
         *out_size *= p->atoms.v[atom].size;
@@ -241,8 +245,9 @@ static bool check_peer(PlanCheck *c, const PlanPeer *peer)
 static bool check_stream(PlanCheck *c, const PlanStream *s)
 {
     return must_text(c, s->name, "name") &&
-           plan_must(c, s->kind <= PLAN_STREAM_COPY &&
-                            (s->kind == PLAN_STREAM_COMPUTE) == (c->row == 0),
+           plan_must(c,
+                     s->kind <= PLAN_STREAM_COPY &&
+                         (s->kind == PLAN_STREAM_COMPUTE) == (c->row == 0),
                      "kind is %u", s->kind);
 }
 
@@ -252,7 +257,7 @@ static bool check_place(PlanCheck *c, const PlanPlace *place)
            must_text(c, place->tensor, "tensor");
 }
 
-/* ---- training and data ---------------------------------------------------- */
+/* ---- training and data --------------------------------------------------- */
 
 static bool check_training(PlanCheck *c, const PlanTraining *t)
 {
@@ -263,14 +268,16 @@ static bool check_training(PlanCheck *c, const PlanTraining *t)
            must_positive(c, t->micro_batch, "micro_batch") &&
            must_positive(c, t->seq_length, "seq_length") &&
            must_positive(c, t->microbatches, "microbatches") &&
-           plan_must(c, !__builtin_mul_overflow(t->micro_batch, t->seq_length,
-                                                &tokens) &&
-                        tokens < (int64_t)1 << MAX_EXTENT_BITS,
+           plan_must(c,
+                     !__builtin_mul_overflow(t->micro_batch, t->seq_length,
+                                             &tokens) &&
+                         tokens < (int64_t)1 << MAX_EXTENT_BITS,
                      "a microbatch is too large") &&
            plan_must(c, t->optimizer <= PLAN_SGD, "optimizer is %u",
                      t->optimizer) &&
-           plan_must(c, (uint32_t)t->lr.style <= LR_WSD &&
-                        (uint32_t)t->lr.wsd_style <= WSD_MINUS_SQRT,
+           plan_must(c,
+                     (uint32_t)t->lr.style <= LR_WSD &&
+                         (uint32_t)t->lr.wsd_style <= WSD_MINUS_SQRT,
                      "unknown schedule") &&
            must_finite(c, t->lr.max, "lr") &&
            must_finite(c, t->beta1, "beta1") &&
@@ -295,18 +302,20 @@ static bool check_data(PlanCheck *c, const PlanData *d)
                      "no sources") &&
            must_positive(c, d->vocab, "vocab") &&
            plan_must_row(c, d->shard, c->p->exprs.n, "shard") &&
-           plan_must(c, c->exprs[d->shard].low >= 0 &&
-                        c->exprs[d->shard].high < d->shards,
+           plan_must(c,
+                     c->exprs[d->shard].low >= 0 &&
+                         c->exprs[d->shard].high < d->shards,
                      "shard is not below shards") &&
-           plan_must(c, !__builtin_mul_overflow(t->micro_batch,
-                                                t->microbatches, &batch) &&
-                        !__builtin_mul_overflow(batch, (int64_t)d->shards,
-                                                &batch) &&
-                        batch == t->global_batch,
-                     "the microbatches do not make up the global batch");
+           plan_must(
+               c,
+               !__builtin_mul_overflow(t->micro_batch, t->microbatches,
+                                       &batch) &&
+                   !__builtin_mul_overflow(batch, (int64_t)d->shards, &batch) &&
+                   batch == t->global_batch,
+               "the microbatches do not make up the global batch");
 }
 
-/* ---- state ------------------------------------------------------------------ */
+/* ---- state --------------------------------------------------------------- */
 
 static bool check_dim(PlanCheck *c, const PlanDim *d)
 {
@@ -340,8 +349,9 @@ static bool field_elements(PlanCheck *c, const PlanTensor *t,
             !plan_must(c, padded % parts == 0,
                        "dimension %u of size %lld in %lld parts", d,
                        (long long)padded, (long long)parts) ||
-            !plan_must(c, !__builtin_mul_overflow(*out, padded / parts, out) &&
-                              *out < (int64_t)1 << MAX_EXTENT_BITS,
+            !plan_must(c,
+                       !__builtin_mul_overflow(*out, padded / parts, out) &&
+                           *out < (int64_t)1 << MAX_EXTENT_BITS,
                        "too large"))
             return false;
     }
@@ -379,27 +389,27 @@ static bool check_export(PlanCheck *c, const PlanTensor *t)
         return true;
     for (uint32_t d = 0; d < t->dims.n; d++) {
         int64_t *side = d < t->row_dims ? &rows : &columns;
-        if (__builtin_mul_overflow(*side, c->p->dims.v[t->dims.first +
-                                                       d].logical, side))
+        if (__builtin_mul_overflow(
+                *side, c->p->dims.v[t->dims.first + d].logical, side))
             return plan_must(c, false, "overflow");
     }
     height = t->transpose ? columns : rows;
     width = t->transpose ? rows : columns;
-    if (!plan_must(c, t->columns <= 1 || (t->transpose ? t->row_dims > 0
-                                          : t->row_dims < t->dims.n),
+    if (!plan_must(c,
+                   t->columns <= 1 || (t->transpose ? t->row_dims > 0
+                                                    : t->row_dims < t->dims.n),
                    "an export with columns needs a dimension along its rows"))
         return false;
-    return plan_must(c, t->row_dims <= t->dims.n && t->transpose <= 1 &&
-                        t->row_offset >= 0 && t->column_offset >= 0 &&
-                        !__builtin_add_overflow(t->row_offset, height,
-                                                &bottom) &&
-                        !__builtin_add_overflow(t->column_offset, width,
-                                                &right) &&
-                        bottom <= t->rows &&
-                        right <= MC_MAX(t->columns, 1) &&
-                        t->rows < (int64_t)1 << MAX_EXTENT_BITS &&
-                        t->columns < (int64_t)1 << 32,
-                     "wrong export shape");
+    return plan_must(
+        c,
+        t->row_dims <= t->dims.n && t->transpose <= 1 && t->row_offset >= 0 &&
+            t->column_offset >= 0 &&
+            !__builtin_add_overflow(t->row_offset, height, &bottom) &&
+            !__builtin_add_overflow(t->column_offset, width, &right) &&
+            bottom <= t->rows && right <= MC_MAX(t->columns, 1) &&
+            t->rows < (int64_t)1 << MAX_EXTENT_BITS &&
+            t->columns < (int64_t)1 << 32,
+        "wrong export shape");
 }
 
 static bool check_layers(PlanCheck *c, const PlanTensor *t)
@@ -432,7 +442,7 @@ static bool check_tensor(PlanCheck *c, const PlanTensor *t)
     return true;
 }
 
-/* ---- what instructions refer to ------------------------------------------- */
+/* ---- what instructions refer to ------------------------------------------ */
 
 static bool check_kernel(PlanCheck *c, const PlanKernel *k)
 {
@@ -449,12 +459,15 @@ static bool must_gemm_types(PlanCheck *c, const PlanGemm *g)
 {
     bool narrow = g->type_a == PLAN_BF16;
 
-    return plan_must(c, g->type_a == g->type_b && g->type_a <= PLAN_BF16 &&
-                        g->type_c <= (narrow ? PLAN_BF16 : PLAN_F32) &&
-                        g->type_bias <= (narrow ? PLAN_BF16 : PLAN_F32),
+    return plan_must(c,
+                     g->type_a == g->type_b && g->type_a <= PLAN_BF16 &&
+                         g->type_c <= (narrow ? PLAN_BF16 : PLAN_F32) &&
+                         g->type_bias <= (narrow ? PLAN_BF16 : PLAN_F32),
                      "no such product of types") &&
-           plan_must(c, g->trans_a <= 1 && g->trans_b <= 1 &&
-                        g->accumulate <= 1 && g->bias <= 1, "no flag");
+           plan_must(c,
+                     g->trans_a <= 1 && g->trans_b <= 1 && g->accumulate <= 1 &&
+                         g->bias <= 1,
+                     "no flag");
 }
 
 static bool check_gemm(PlanCheck *c, const PlanGemm *g)
@@ -462,11 +475,14 @@ static bool check_gemm(PlanCheck *c, const PlanGemm *g)
     return must_gemm_types(c, g) && must_positive(c, g->m, "m") &&
            must_positive(c, g->n, "n") && must_positive(c, g->k, "k") &&
            must_positive(c, g->batch, "batch") &&
-           plan_must(c, g->lda >= (g->trans_a ? g->m : g->k), "lda too small") &&
-           plan_must(c, g->ldb >= (g->trans_b ? g->k : g->n), "ldb too small") &&
+           plan_must(c, g->lda >= (g->trans_a ? g->m : g->k),
+                     "lda too small") &&
+           plan_must(c, g->ldb >= (g->trans_b ? g->k : g->n),
+                     "ldb too small") &&
            plan_must(c, g->ldc >= g->n, "ldc too small") &&
-           plan_must(c, g->stride_a >= 0 && g->stride_b >= 0 &&
-                        g->stride_c >= 0, "negative stride");
+           plan_must(c,
+                     g->stride_a >= 0 && g->stride_b >= 0 && g->stride_c >= 0,
+                     "negative stride");
 }
 
 static bool check_collective(PlanCheck *c, const PlanCollective *k)
@@ -515,7 +531,7 @@ static bool check_operand(PlanCheck *c, const PlanOperand *o)
            plan_must(c, o->bytes < (uint64_t)1 << MAX_EXTENT_BITS, "too large");
 }
 
-/* ---- the walk --------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------ */
 
 /* Checks every row of a table with `check`. */
 #define EACH(table_, check)                                                    \
@@ -529,13 +545,12 @@ static bool check_complete(PlanCheck *c)
     const Plan *p = c->p;
 
     c->table = "tensors, segments";
-    return plan_must(c, c->next_dim == p->dims.n &&
-                        c->next_field == p->fields.n &&
-                        c->next_split == p->splits.n &&
-                        c->next_instr == p->instrs.n &&
-                        c->next_reg == p->regs.n &&
-                        c->next_operand == p->operands.n,
-                     "rows that belong to nothing");
+    return plan_must(
+        c,
+        c->next_dim == p->dims.n && c->next_field == p->fields.n &&
+            c->next_split == p->splits.n && c->next_instr == p->instrs.n &&
+            c->next_reg == p->regs.n && c->next_operand == p->operands.n,
+        "rows that belong to nothing");
 }
 
 static void check_tables(PlanCheck *c)

@@ -45,7 +45,7 @@ static const PlanOperand *operands_of(const PlanCheck *c, const PlanInstr *in)
     return c->p->operands.v + in->operands.first;
 }
 
-/* ---- values ------------------------------------------------------------------ */
+/* ---- values -------------------------------------------------------------- */
 
 static bool span_add(PlanSpan *a, int64_t low, int64_t high)
 {
@@ -81,9 +81,8 @@ static bool must_operand(PlanCheck *c, const PlanSegment *s,
     static const struct {
         char shape;
         uint8_t access;
-    } accesses[] = {{'r', PLAN_READ},
-                    {'w', PLAN_WRITE},
-                    {'b', PLAN_READ | PLAN_WRITE}};
+    } accesses[] = {
+        {'r', PLAN_READ}, {'w', PLAN_WRITE}, {'b', PLAN_READ | PLAN_WRITE}};
     PlanSpan span;
 
     if (!operand_span(c, s, o, &span) ||
@@ -104,9 +103,8 @@ static bool must_operand(PlanCheck *c, const PlanSegment *s,
 static bool must_shape(PlanCheck *c, const PlanSegment *s, const PlanInstr *in,
                        const char *shape)
 {
-    if (!plan_must(c, in->operands.n == strlen(shape),
-                   "%s with %u operands", plan_op_name(in->op),
-                   in->operands.n))
+    if (!plan_must(c, in->operands.n == strlen(shape), "%s with %u operands",
+                   plan_op_name(in->op), in->operands.n))
         return false;
     for (uint32_t i = 0; i < in->operands.n; i++)
         if (!must_operand(c, s, operands_of(c, in) + i, shape[i]))
@@ -125,7 +123,7 @@ static bool must_bytes(PlanCheck *c, const PlanInstr *in, uint32_t operand,
                      (unsigned long long)operands_of(c, in)[operand].bytes);
 }
 
-/* ---- one function per op --------------------------------------------------- */
+/* ---- one function per op ------------------------------------------------- */
 
 static bool check_launch(PlanCheck *c, const PlanSegment *s,
                          const PlanInstr *in)
@@ -260,7 +258,7 @@ static bool check_host(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
     return true;
 }
 
-/* ---- calls --------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------- */
 
 /* Widens the span of a register by one call's arguments. */
 static void widen(PlanSpan *reg, PlanSpan argument, bool first)
@@ -279,10 +277,11 @@ static bool check_argument(PlanCheck *c, const PlanSegment *s,
     if (!plan_must(c, o->kind == c->p->regs.v[reg].kind,
                    "an argument has the wrong kind") ||
         !operand_span(c, s, o, &span) ||
-        !plan_must(c, !__builtin_mul_overflow(o->stride, (int64_t)count - 1,
-                                              &reach) &&
-                          span_add(&span, MC_MIN(reach, 0), MC_MAX(reach, 0)),
-                   "overflow"))
+        !plan_must(
+            c,
+            !__builtin_mul_overflow(o->stride, (int64_t)count - 1, &reach) &&
+                span_add(&span, MC_MIN(reach, 0), MC_MAX(reach, 0)),
+            "overflow"))
         return false;
     widen(&c->regs[reg], span, first);
     return true;
@@ -300,8 +299,10 @@ static bool check_call(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
         return false;
     callee = &c->p->segments.v[in->index];
     reach = &c->segments[in->index];
-    if (!plan_must(c, in->operands.n == callee->regs.n, "%u arguments for %u "
-                   "registers", in->operands.n, callee->regs.n))
+    if (!plan_must(c, in->operands.n == callee->regs.n,
+                   "%u arguments for %u "
+                   "registers",
+                   in->operands.n, callee->regs.n))
         return false;
     for (uint32_t i = 0; i < in->operands.n; i++)
         if (!check_argument(c, s, operands_of(c, in) + i, in->aux,
@@ -314,21 +315,22 @@ static bool check_call(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
            plan_must(c, reach->runs < MAX_RUNS, "too many iterations");
 }
 
-/* ---- the walk ------------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------ */
 
 static bool must_stream(PlanCheck *c, const PlanInstr *in)
 {
     const OpShape *shape = &shapes[in->op];
     uint32_t kind = c->p->streams.v[in->stream].kind;
-    bool message = in->op == PLAN_SEND || in->op == PLAN_RECV ||
-                   in->op == PLAN_COLLECTIVE;
-    uint8_t flags = message                ? PLAN_JOIN
+    bool message =
+        in->op == PLAN_SEND || in->op == PLAN_RECV || in->op == PLAN_COLLECTIVE;
+    uint8_t flags = message               ? PLAN_JOIN
                     : in->op == PLAN_CALL ? PLAN_REVERSE
-                                           : 0;
+                                          : 0;
 
-    return plan_must(c, kind == PLAN_STREAM_COMPUTE ? shape->compute
-                        : kind == PLAN_STREAM_COMM  ? shape->comm
-                                                    : shape->copy,
+    return plan_must(c,
+                     kind == PLAN_STREAM_COMPUTE ? shape->compute
+                     : kind == PLAN_STREAM_COMM  ? shape->comm
+                                                 : shape->copy,
                      "%s on stream %u", plan_op_name(in->op), in->stream) &&
            plan_must(c, (in->flags & ~flags) == 0, "unknown flags");
 }
@@ -337,12 +339,17 @@ static bool check_one(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 {
     static bool (*const checks[PLAN_OPS])(PlanCheck *, const PlanSegment *,
                                           const PlanInstr *) = {
-        [PLAN_LAUNCH] = check_launch,   [PLAN_GEMM] = check_gemm,
+        [PLAN_LAUNCH] = check_launch,
+        [PLAN_GEMM] = check_gemm,
         [PLAN_COLLECTIVE] = check_collective,
-        [PLAN_SEND] = check_message,    [PLAN_RECV] = check_message,
-        [PLAN_COPY] = check_copy,       [PLAN_FILL] = NULL,
-        [PLAN_EVENT] = check_event,     [PLAN_WAIT] = check_event,
-        [PLAN_CALL] = check_call,       [PLAN_HOST] = check_host,
+        [PLAN_SEND] = check_message,
+        [PLAN_RECV] = check_message,
+        [PLAN_COPY] = check_copy,
+        [PLAN_FILL] = NULL,
+        [PLAN_EVENT] = check_event,
+        [PLAN_WAIT] = check_event,
+        [PLAN_CALL] = check_call,
+        [PLAN_HOST] = check_host,
     };
 
     if (!must_stream(c, in))

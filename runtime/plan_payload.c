@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- writing ------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------- */
 
 static bool put(FILE *to, const void *bytes, size_t n)
 {
@@ -80,8 +80,8 @@ Status payload_write(const char *path, const char *program, const void *plan,
     if (asprintf(&beside, "%s.tmp", path) < 0)
         return status_make(STATUS_SYSTEM, "no memory to write %s", path);
     to = fopen(beside, "wb");
-    ok = to && put_payload(to, program, plan, plan_bytes, kernels,
-                           kernels_bytes);
+    ok = to &&
+         put_payload(to, program, plan, plan_bytes, kernels, kernels_bytes);
     if (to)
         ok = fclose(to) == 0 && ok;
     if (!ok || chmod(beside, 0755) != 0 || rename(beside, path) != 0)
@@ -92,7 +92,7 @@ Status payload_write(const char *path, const char *program, const void *plan,
     return s;
 }
 
-/* ---- reading --------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------- */
 
 static Status read_at(int fd, const char *path, void *to, size_t n, uint64_t at)
 {

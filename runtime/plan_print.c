@@ -9,7 +9,7 @@
  */
 #include "runtime/plan_priv.h"
 
-/* ---- operands ----------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------ */
 
 static void print_expr(const Plan *p, uint32_t expr, Buf *out)
 {
@@ -54,7 +54,7 @@ static void print_operand(const Plan *p, const PlanSegment *s,
         buf_printf(out, " step %lld", (long long)o->stride);
 }
 
-/* ---- instructions --------------------------------------------------------------- */
+/* ---- instructions -------------------------------------------------------- */
 
 static void print_gemm(const Plan *p, uint32_t index, Buf *out)
 {
@@ -101,8 +101,7 @@ static void print_row(const Plan *p, const PlanInstr *in, Buf *out)
 {
     switch ((PlanOp)in->op) {
     case PLAN_LAUNCH:
-        buf_printf(out, " %s",
-                   plan_text(p, p->kernels.v[in->index].symbol));
+        buf_printf(out, " %s", plan_text(p, p->kernels.v[in->index].symbol));
         break;
     case PLAN_GEMM:
         print_gemm(p, in->index, out);
@@ -172,10 +171,10 @@ static void print_segment(const Plan *p, const PlanSegment *s, Buf *out)
         print_instr(p, s, &p->instrs.v[s->instrs.first + i], out);
 }
 
-/* ---- state ------------------------------------------------------------------------ */
+/* ---- state --------------------------------------------------------------- */
 
-static void print_field(const Plan *p, const PlanTensor *t,
-                        const PlanField *f, Buf *out)
+static void print_field(const Plan *p, const PlanTensor *t, const PlanField *f,
+                        Buf *out)
 {
     buf_printf(out, "    %s %s at %llu", plan_field_name(f->kind),
                plan_dtype_name(f->dtype), (unsigned long long)f->address);
@@ -247,19 +246,20 @@ static void print_training(const Plan *p, Buf *out)
 {
     const PlanTraining *t = p->training.v;
 
-    buf_printf(out, "steps %lld, global batch %lld = %lld x %lld x %u, "
-               "sequence %lld, seed %llu\n", (long long)t->steps,
-               (long long)t->global_batch, (long long)t->micro_batch,
-               (long long)t->microbatches, p->data.v->shards,
-               (long long)t->seq_length, (unsigned long long)t->seed);
+    buf_printf(out,
+               "steps %lld, global batch %lld = %lld x %lld x %u, "
+               "sequence %lld, seed %llu\n",
+               (long long)t->steps, (long long)t->global_batch,
+               (long long)t->micro_batch, (long long)t->microbatches,
+               p->data.v->shards, (long long)t->seq_length,
+               (unsigned long long)t->seed);
 }
 
 void plan_print(const Plan *p, Buf *out)
 {
     buf_printf(out, "plan %s, class %s, %u ranks, by megac %s\n",
-               plan_text(p, p->job.v->name),
-               plan_text(p, p->job.v->class_name), p->job.v->world,
-               plan_text(p, p->job.v->version));
+               plan_text(p, p->job.v->name), plan_text(p, p->job.v->class_name),
+               p->job.v->world, plan_text(p, p->job.v->version));
     print_training(p, out);
     print_mesh(p, out);
     for (uint32_t i = 0; i < p->tensors.n; i++)
@@ -281,7 +281,7 @@ static const PlanSegment *segment_of(const Plan *p, uint32_t instr)
 
 /* ", <before><text>", or nothing. */
 static void print_note(char *out, size_t cap, const char *before,
-                      const char *text)
+                       const char *text)
 {
     if (*text)
         snprintf(out, cap, ", %s%s", before, text);
@@ -292,9 +292,8 @@ void plan_instr_text(const Plan *p, uint32_t instr, char *out, size_t cap)
     const PlanInstr *in = &p->instrs.v[instr];
     const PlanPlace *place = &p->places.v[in->place];
     char where[120] = "", op[160] = "", tensor[120] = "";
-    uint32_t kind = in->op == PLAN_COLLECTIVE
-                        ? p->collectives.v[in->index].kind
-                        : PLAN_COLLECTIVES;
+    uint32_t kind = in->op == PLAN_COLLECTIVE ? p->collectives.v[in->index].kind
+                                              : PLAN_COLLECTIVES;
 
     if (in->place)
         snprintf(where, sizeof where, "%s:%u:%u: ", plan_text(p, place->file),

@@ -19,11 +19,11 @@ enum { HEADER_MAX = 100000000, LENGTH_BYTES = 8, DIMS_MAX = 8 };
 
 static Status damaged(const char *path, const char *name, const char *what)
 {
-    return status_make(STATUS_INPUT, "%s: %s%s%s%s", path, *name ? "tensor " : "",
-                       name, *name ? ": " : "", what);
+    return status_make(STATUS_INPUT, "%s: %s%s%s%s", path,
+                       *name ? "tensor " : "", name, *name ? ": " : "", what);
 }
 
-/* ---- one header entry ------------------------------------------------------------ */
+/* ---- one header entry ---------------------------------------------------- */
 
 static bool read_dtype(const json_t *value, uint32_t *out)
 {
@@ -101,7 +101,7 @@ static Status read_tensor(const char *path, const char *name,
     return STATUS_NONE;
 }
 
-/* ---- the header -------------------------------------------------------------------- */
+/* ---- the header ---------------------------------------------------------- */
 
 static int by_begin(const void *x, const void *y)
 {
@@ -145,11 +145,12 @@ static Status read_tensors(const char *path, json_t *header, uint64_t start,
     f->v = calloc(json_object_size(header) + 1, sizeof *f->v);
     if (!f->v)
         return status_make(STATUS_SYSTEM, "no memory for %s", path);
-    json_object_foreach(header, name, entry) {
+    json_object_foreach(header, name, entry)
+    {
         if (strcmp(name, "__metadata__") == 0)
             continue;
-        STATUS_TRY(read_tensor(path, name, entry, start, f->bytes,
-                               &f->v[f->n]));
+        STATUS_TRY(
+            read_tensor(path, name, entry, start, f->bytes, &f->v[f->n]));
         f->n++;
     }
     return check_extents(path, f, start);
@@ -179,7 +180,7 @@ static Status read_header(const char *path, SafeFile *f)
     return s;
 }
 
-/* ---- files --------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------- */
 
 static Status map_file(const char *path, SafeFile *f)
 {
@@ -239,7 +240,7 @@ const SafeTensor *safe_find(const SafeFile *f, const char *name)
     return bsearch(&key, f->v, f->n, sizeof key, by_name);
 }
 
-/* ---- writing ----------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------- */
 
 static void drop_doubles(SafeFile *f)
 {
@@ -256,14 +257,12 @@ static void drop_doubles(SafeFile *f)
 
 static json_t *make_entry(const SafeTensor *t)
 {
-    json_t *shape = t->columns
-                        ? json_pack("[I, I]", (json_int_t)t->rows,
-                                    (json_int_t)t->columns)
-                        : json_pack("[I]", (json_int_t)t->rows);
+    json_t *shape = t->columns ? json_pack("[I, I]", (json_int_t)t->rows,
+                                           (json_int_t)t->columns)
+                               : json_pack("[I]", (json_int_t)t->rows);
 
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
-                     "data_offsets", (json_int_t)t->begin,
-                     (json_int_t)t->end);
+                     "data_offsets", (json_int_t)t->begin, (json_int_t)t->end);
 }
 
 /* The JSON text, padded with blanks so that the data start at a multiple of

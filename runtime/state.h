@@ -19,7 +19,7 @@ typedef struct {
     char *(*pointer)(void *self, uint64_t address);
 } State;
 
-/* ---- philox.c ---------------------------------------------------------------- */
+/* ---- philox.c ------------------------------------------------------------ */
 
 /* Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3,
  * 2011). */
@@ -30,7 +30,7 @@ uint64_t philox_tensor_key(const char *name, uint64_t seed);
  * by Box and Muller's formula in double precision. */
 void philox_normals(uint64_t key, uint64_t first, int64_t n, double *out);
 
-/* ---- state_init.c ------------------------------------------------------------- */
+/* ---- state_init.c -------------------------------------------------------- */
 
 /* Fills every field: parameters and masters with the initial distribution,
  * keyed by logical name and index; the others and all padding with zeros. */
@@ -40,11 +40,11 @@ MC_MUST_USE Status state_init(const State *s, uint64_t seed);
 void state_store(uint32_t dtype, char *to, int64_t i, float value);
 float state_fetch(uint32_t dtype, const char *from, int64_t i);
 
-/* ---- state_walk.c --------------------------------------------------------------- */
+/* ---- state_walk.c -------------------------------------------------------- */
 
 /* A run of elements that lie side by side in the exported tensor. */
 typedef struct {
-    int64_t at;     /* first element in the exported tensor */
+    int64_t at; /* first element in the exported tensor */
     int64_t n;
     int64_t local;  /* first element in the local part */
     int64_t stride; /* between elements of the local part */
@@ -63,13 +63,13 @@ MC_MUST_USE Status state_slot_name(const State *s, const PlanTensor *t,
                                    PlanStr pattern, uint32_t slot, char *out,
                                    size_t cap);
 
-/* ---- safetensors.c ----------------------------------------------------------------- */
+/* ---- safetensors.c ------------------------------------------------------- */
 
 /* https://huggingface.co/docs/safetensors: 8 bytes of header length, a JSON
  * header, then the tensors. */
 typedef struct {
     char *name;
-    uint32_t dtype; /* PLAN_F32, PLAN_BF16, PLAN_F16 */
+    uint32_t dtype;        /* PLAN_F32, PLAN_BF16, PLAN_F16 */
     int64_t rows, columns; /* columns 0: a vector; other ranks: -1, -1 */
     uint64_t begin, end;   /* in the file */
 } SafeTensor;
@@ -90,7 +90,7 @@ const SafeTensor *safe_find(const SafeFile *f, const char *name);
 MC_MUST_USE Status safe_layout(SafeFile *f, char **out_header,
                                size_t *out_bytes);
 
-/* ---- state_file.c -------------------------------------------------------------------- */
+/* ---- state_file.c -------------------------------------------------------- */
 
 /* Collective: writes the logical tensors in f32 under their exported names to
  * `path`, beside it first.  `grads`: the gradients instead of the weights. */

@@ -20,8 +20,8 @@ enum { BUFFER_BYTES = 1 << 20, NAME_MAX_BYTES = 512 };
 static const PlanField *saved_field(const State *s, const PlanTensor *t,
                                     bool grads)
 {
-    const PlanField *f = plan_tensor_field(s->plan, t, grads ? PLAN_FIELD_GRAD
-                                                            : PLAN_FIELD_MASTER);
+    const PlanField *f = plan_tensor_field(
+        s->plan, t, grads ? PLAN_FIELD_GRAD : PLAN_FIELD_MASTER);
 
     if (!f && !grads)
         f = plan_tensor_field(s->plan, t, PLAN_FIELD_PARAM);
@@ -38,7 +38,7 @@ static char *slot_pointer(const State *s, const PlanField *f, uint32_t slot)
     return s->pointer(s->self, f->address + slot * f->layer_stride);
 }
 
-/* ---- agreeing on the layout -------------------------------------------------------- */
+/* ---- agreeing on the layout ---------------------------------------------- */
 
 /* "rows columns name\n" of each owned tensor. */
 static void list_tensor(const State *s, const PlanTensor *t, FILE *to)
@@ -46,8 +46,8 @@ static void list_tensor(const State *s, const PlanTensor *t, FILE *to)
     char name[NAME_MAX_BYTES];
 
     for (uint32_t slot = 0; slot < state_slots(t); slot++) {
-        Status failed = state_slot_name(s, t, t->export_name, slot, name,
-                                        sizeof name);
+        Status failed =
+            state_slot_name(s, t, t->export_name, slot, name, sizeof name);
         if (!failed)
             fprintf(to, "%lld %lld %s\n", (long long)t->rows,
                     (long long)t->columns, name);
@@ -80,8 +80,8 @@ static Status parse_line(char *line, SafeTensor *out)
 
     if (sscanf(line, "%lld %lld %n", &rows, &columns, &at) != 2 || !at)
         return status_make(STATUS_RUN, "a rank sent a damaged list of tensors");
-    *out = (SafeTensor){.name = strdup(line + at), .rows = rows,
-                        .columns = columns};
+    *out = (SafeTensor){
+        .name = strdup(line + at), .rows = rows, .columns = columns};
     return out->name ? STATUS_NONE
                      : status_make(STATUS_SYSTEM, "no memory for a name");
 }
@@ -121,7 +121,7 @@ static Status agree(const State *s, bool grads, SafeFile *f, char **out_header,
     return failed;
 }
 
-/* ---- writing ------------------------------------------------------------------------ */
+/* ---- writing ------------------------------------------------------------- */
 
 /* Gathers neighbouring runs, so that whole tensors are written in large
  * pieces. */
@@ -170,8 +170,8 @@ static Status write_run(void *self, const StateRun *run)
             STATUS_TRY(flush(w));
         if (w->n == 0)
             w->at = run->at + i;
-        w->buffer[w->n++] = state_fetch(w->dtype, w->from,
-                                        run->local + i * run->stride);
+        w->buffer[w->n++] =
+            state_fetch(w->dtype, w->from, run->local + i * run->stride);
     }
     return STATUS_NONE;
 }
@@ -183,8 +183,8 @@ static Status write_tensor(const State *s, const PlanTensor *t,
 
     w->dtype = field->dtype;
     for (uint32_t slot = 0; slot < state_slots(t); slot++) {
-        STATUS_TRY(state_slot_name(s, t, t->export_name, slot, name,
-                                   sizeof name));
+        STATUS_TRY(
+            state_slot_name(s, t, t->export_name, slot, name, sizeof name));
         w->start = safe_find(f, name)->begin;
         w->from = slot_pointer(s, field, slot);
         STATUS_TRY(state_walk(s, t, field, write_run, w));
@@ -227,7 +227,8 @@ static Status create(const char *path, const SafeFile *f, const char *header,
 static Status write_parts(const State *s, const char *path, const SafeFile *f,
                           bool grads)
 {
-    Writer w = {.path = path, .fd = open(path, O_WRONLY | O_CLOEXEC),
+    Writer w = {.path = path,
+                .fd = open(path, O_WRONLY | O_CLOEXEC),
                 .buffer = malloc(BUFFER_BYTES)};
     Status failed;
 
@@ -281,7 +282,7 @@ Status state_save(const State *s, const char *path, bool grads)
     return failed;
 }
 
-/* ---- loading ------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------- */
 
 typedef struct {
     const char *from;
@@ -308,19 +309,23 @@ static Status find_tensor(const SafeFile *f, const char *path,
     if (!found)
         return status_make(STATUS_INPUT, "%s has no tensor %s", path, name);
     if (found->dtype == PLAN_DTYPES)
-        return status_make(STATUS_INPUT, "%s: tensor %s is neither F32, BF16 "
-                           "nor F16", path, name);
+        return status_make(STATUS_INPUT,
+                           "%s: tensor %s is neither F32, BF16 "
+                           "nor F16",
+                           path, name);
     if (found->rows != t->rows || found->columns != t->columns)
-        return status_make(STATUS_INPUT, "%s: tensor %s is [%lld, %lld], the "
-                           "model needs [%lld, %lld]", path, name,
-                           (long long)found->rows, (long long)found->columns,
-                           (long long)t->rows, (long long)t->columns);
+        return status_make(STATUS_INPUT,
+                           "%s: tensor %s is [%lld, %lld], the "
+                           "model needs [%lld, %lld]",
+                           path, name, (long long)found->rows,
+                           (long long)found->columns, (long long)t->rows,
+                           (long long)t->columns);
     *out = found;
     return STATUS_NONE;
 }
 
-static Status load_slot(const State *s, const PlanTensor *t,
-                        const SafeFile *f, const char *path, uint32_t slot)
+static Status load_slot(const State *s, const PlanTensor *t, const SafeFile *f,
+                        const char *path, uint32_t slot)
 {
     static const PlanFieldKind kinds[] = {PLAN_FIELD_PARAM, PLAN_FIELD_MASTER};
     char name[NAME_MAX_BYTES];
@@ -330,8 +335,7 @@ static Status load_slot(const State *s, const PlanTensor *t,
     STATUS_TRY(find_tensor(f, path, t, name, &found));
     for (size_t i = 0; i < MC_LEN(kinds); i++) {
         const PlanField *field = plan_tensor_field(s->plan, t, kinds[i]);
-        Reader r = {.from = f->map + found->begin,
-                    .from_dtype = found->dtype};
+        Reader r = {.from = f->map + found->begin, .from_dtype = found->dtype};
         if (!field)
             continue;
         r.dtype = field->dtype;

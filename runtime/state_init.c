@@ -11,7 +11,7 @@
 
 enum { CHUNK = 1024 }; /* normal numbers drawn at a time */
 
-/* ---- values ------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------- */
 
 static uint16_t bf16_from(float value)
 {
@@ -40,8 +40,8 @@ static float f16_to(uint16_t half)
 {
     int exponent = half >> 10 & 31, fraction = half & 1023;
     float value = exponent == 31 ? (fraction ? NAN : INFINITY)
-                  : exponent     ? ldexpf((float)(fraction + 1024), exponent - 25)
-                                 : ldexpf((float)fraction, -24);
+                  : exponent ? ldexpf((float)(fraction + 1024), exponent - 25)
+                             : ldexpf((float)fraction, -24);
 
     return half >> 15 ? -value : value;
 }
@@ -64,7 +64,7 @@ float state_fetch(uint32_t dtype, const char *from, int64_t i)
     return value;
 }
 
-/* ---- filling ------------------------------------------------------------------- */
+/* ---- filling ------------------------------------------------------------- */
 
 typedef struct {
     const PlanDim *dims;
@@ -138,10 +138,11 @@ static void fill(const Filling *f)
 static Status fill_slot(const State *s, const PlanTensor *t,
                         const PlanField *field, uint32_t slot, uint64_t seed)
 {
-    bool weight = field->kind == PLAN_FIELD_PARAM ||
-                  field->kind == PLAN_FIELD_MASTER;
+    bool weight =
+        field->kind == PLAN_FIELD_PARAM || field->kind == PLAN_FIELD_MASTER;
     Filling f = {.dims = s->plan->dims.v + t->dims.first,
-                 .dtype = field->dtype, .scale = (float)t->init_std,
+                 .dtype = field->dtype,
+                 .scale = (float)t->init_std,
                  .init = weight ? (PlanInit)t->init : PLAN_INIT_ZEROS};
     char name[512];
 
@@ -162,9 +163,8 @@ Status state_init(const State *s, uint64_t seed)
         const PlanTensor *t = &s->plan->tensors.v[i];
         for (uint32_t k = 0; k < t->fields.n; k++)
             for (uint32_t slot = 0; slot < state_slots(t); slot++)
-                STATUS_TRY(fill_slot(s, t,
-                                     &s->plan->fields.v[t->fields.first + k],
-                                     slot, seed));
+                STATUS_TRY(fill_slot(
+                    s, t, &s->plan->fields.v[t->fields.first + k], slot, seed));
     }
     return STATUS_NONE;
 }

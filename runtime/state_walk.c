@@ -75,7 +75,8 @@ static StateRun run_at(const PlanTensor *t, const Axis *axes, uint32_t n,
 {
     StateRun run = {.at = t->row_offset * MC_MAX(t->columns, 1) +
                           t->column_offset,
-                    .n = axes[n - 1].n, .stride = axes[n - 1].local};
+                    .n = axes[n - 1].n,
+                    .stride = axes[n - 1].local};
 
     for (uint32_t d = 0; d < n; d++) {
         int64_t index = d + 1 < n ? i[d] : 0;

@@ -24,12 +24,13 @@ struct Train {
     Data *data;
     Metrics *metrics; /* on the rank that reports */
     State state;
-    int32_t *sample;  /* seq_length + 1 tokens */
+    int32_t *sample; /* seq_length + 1 tokens */
     MetricsStep now;
     volatile int64_t step; /* counted from 1 */
+    Vec(double) measured;  /* seconds of steps that are profiled */
 };
 
-/* ---- batches ---------------------------------------------------------------------- */
+/* ---- batches ------------------------------------------------------------- */
 
 /* One sample into column `row` of [s, b] arrays. */
 static void put_sample(const PlanTraining *t, const int32_t *sample,
@@ -55,9 +56,9 @@ static Status load_batch(void *self, int64_t microbatch, int32_t *tokens,
     uint64_t shard = (uint64_t)plan_expr_value(t->plan, d->shard, t->c.rank);
 
     for (int64_t row = 0; row < training->micro_batch; row++) {
-        uint64_t id = data_sample_id(&batch, (uint64_t)(t->step - 1),
-                                     (uint64_t)microbatch, shard,
-                                     (uint64_t)row);
+        uint64_t id =
+            data_sample_id(&batch, (uint64_t)(t->step - 1),
+                           (uint64_t)microbatch, shard, (uint64_t)row);
         STATUS_TRY(data_sample(t->data, id, t->sample));
         put_sample(training, t->sample, row, tokens, labels);
     }
@@ -102,15 +103,15 @@ static Status open_sources(Train *t)
         return status_make(STATUS_SYSTEM, "no memory for the datasets");
     for (uint32_t i = 0; i < r.n; i++) {
         const PlanSource *source = &t->plan->sources.v[r.first + i];
-        sources[i] = (DataSource){plan_text(t->plan, source->path),
-                                  source->weight};
+        sources[i] =
+            (DataSource){plan_text(t->plan, source->path), source->weight};
     }
     s = open_data(t, sources);
     free(sources);
     return s;
 }
 
-/* ---- numbers ----------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------- */
 
 static double learning_rate(const Train *t)
 {
@@ -130,8 +131,7 @@ static float scalar(void *self, PlanScalar what)
     case PLAN_SCALAR_ADAM_BIAS2:
         return (float)(1.0 - pow(p->beta2, (double)t->step));
     case PLAN_SCALAR_INV_TARGETS:
-        return (float)(1.0 / ((double)p->global_batch *
-                              (double)p->seq_length));
+        return (float)(1.0 / ((double)p->global_batch * (double)p->seq_length));
     case PLAN_SCALAR_STEP:
         return (float)t->step;
     case PLAN_SCALARS:
@@ -149,7 +149,7 @@ static Status metric(void *self, PlanMetric what, float value)
     return STATUS_NONE;
 }
 
-/* ---- saving --------------------------------------------------------------------------- */
+/* ---- saving -------------------------------------------------------------- */
 
 static char *state_pointer(void *self, uint64_t address)
 {
@@ -173,19 +173,17 @@ static Status grads_final(void *self)
 {
     const Train *t = self;
 
-    return t->step == t->c.save_step
-               ? save(t, "grads.safetensors", true)
-               : STATUS_NONE;
+    return t->step == t->c.save_step ? save(t, "grads.safetensors", true)
+                                     : STATUS_NONE;
 }
 
 static Status step_done(Train *t)
 {
-    return t->step == t->c.save_step
-               ? save(t, "weights.safetensors", false)
-               : STATUS_NONE;
+    return t->step == t->c.save_step ? save(t, "weights.safetensors", false)
+                                     : STATUS_NONE;
 }
 
-/* ---- opening --------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------- */
 
 static bool reports(const Train *t)
 {
@@ -198,8 +196,10 @@ static bool reports(const Train *t)
 static Status open_metrics(Train *t)
 {
     const PlanTraining *p = t->plan->training.v;
-    MetricsConfig config = {.path = t->c.metrics, .steps = t->c.steps,
-                            .interval = p->log_interval, .live = t->c.live,
+    MetricsConfig config = {.path = t->c.metrics,
+                            .steps = t->c.steps,
+                            .interval = p->log_interval,
+                            .live = t->c.live,
                             .quiet = t->c.quiet};
 
     if (!config.path)
@@ -210,14 +210,15 @@ static Status open_metrics(Train *t)
 static Status open_executor(Train *t)
 {
     DeviceConfig device = {t->plan, t->c.kernels, t->c.threads};
-    ExecConfig config = {
-        .plan = t->plan, .rank = t->c.rank, .driver = t->c.device,
-        .host = {t, load_batch, scalar, metric, grads_final},
-        .profile = t->c.profile != NULL};
+    ExecConfig config = {.plan = t->plan,
+                         .rank = t->c.rank,
+                         .driver = t->c.device,
+                         .host = {t, load_batch, scalar, metric, grads_final},
+                         .profile = t->c.profile != NULL};
 
     STATUS_TRY(t->c.device->open(&device, &t->device));
-    STATUS_TRY(comm_new(t->plan, t->c.rank, t->c.comm, t->c.patience,
-                        &t->comm));
+    STATUS_TRY(
+        comm_new(t->plan, t->c.rank, t->c.comm, t->c.patience, &t->comm));
     config.device = t->device;
     config.comm = t->comm;
     return exec_new(&config, &t->exec);
@@ -242,9 +243,10 @@ static Status open_all(Train *t)
     if (!t->sample)
         return status_make(STATUS_SYSTEM, "no memory for a sample");
     if (t->c.save_step > t->c.steps)
-        return status_make(STATUS_INPUT, "step %lld is to be saved, but the "
-                           "last one is %lld", (long long)t->c.save_step,
-                           (long long)t->c.steps);
+        return status_make(STATUS_INPUT,
+                           "step %lld is to be saved, but the "
+                           "last one is %lld",
+                           (long long)t->c.save_step, (long long)t->c.steps);
     STATUS_TRY(open_sources(t));
     STATUS_TRY(open_executor(t));
     STATUS_TRY(make_state(t));
@@ -280,11 +282,12 @@ void train_close(Train *t)
     if (t->device)
         t->c.device->close(t->device);
     data_close(t->data);
+    vec_free(&t->measured);
     free(t->sample);
     free(t);
 }
 
-/* ---- running ------------------------------------------------------------------------------ */
+/* ---- running ------------------------------------------------------------- */
 
 static Status report(Train *t, double seconds)
 {
@@ -302,14 +305,48 @@ static Status report(Train *t, double seconds)
     return STATUS_NONE;
 }
 
+/* The first step, which finds caches and pages cold, is profiled only if
+ * there is no other. */
+static void profile_step(Train *t, double seconds)
+{
+    if (!t->c.profile)
+        return;
+    if (t->step == 1 && t->c.steps > 1)
+        exec_times_reset(t->exec);
+    else
+        vec_push(&t->measured, seconds);
+}
+
 static Status one_step(Train *t)
 {
-    double start = mc_seconds();
+    double start = mc_seconds(), seconds;
 
     t->now = (MetricsStep){0};
     STATUS_TRY(exec_step(t->exec));
-    STATUS_TRY(report(t, mc_seconds() - start));
+    seconds = mc_seconds() - start;
+    profile_step(t, seconds);
+    STATUS_TRY(report(t, seconds));
     return step_done(t);
+}
+
+static int by_size(const void *x, const void *y)
+{
+    const double *a = x, *b = y;
+
+    return (*a > *b) - (*a < *b);
+}
+
+static Status write_profile(Train *t)
+{
+    uint32_t n = t->measured.n;
+    ProfileConfig config = {.path = t->c.profile, .driver = t->c.device,
+                            .device = t->device, .steps = n};
+
+    if (n == 0)
+        return STATUS_NONE;
+    qsort(t->measured.v, n, sizeof(double), by_size);
+    config.step = t->measured.v[n / 2];
+    return profile_write(t->exec, t->plan, &config);
 }
 
 static void print_memory(const Train *t)
@@ -319,9 +356,9 @@ static void print_memory(const Train *t)
 
     memory_measure(exec_pointer(t->exec, 0), arena->bytes, &highest, &touched);
     printf("{\"rank\": %u, \"arena\": %llu, \"highest\": %llu, "
-           "\"touched\": %llu}\n", t->c.rank,
-           (unsigned long long)arena->bytes, (unsigned long long)highest,
-           (unsigned long long)touched);
+           "\"touched\": %llu}\n",
+           t->c.rank, (unsigned long long)arena->bytes,
+           (unsigned long long)highest, (unsigned long long)touched);
     fflush(stdout);
 }
 
@@ -333,7 +370,7 @@ Status train_run(Train *t)
     if (t->c.measure_memory)
         print_memory(t);
     if (t->c.profile)
-        return profile_write(t->exec, t->plan, t->c.profile);
+        return write_profile(t);
     return STATUS_NONE;
 }
 

@@ -48,8 +48,8 @@ void watch_start(const Plan *p, uint32_t rank)
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     stack_t stack = {.ss_sp = watch.stack, .ss_size = sizeof watch.stack};
     struct sigaction action = {.sa_handler = on_signal,
-                               .sa_flags = (int)SA_RESETHAND | SA_ONSTACK |
-                                           SA_NODEFER};
+                               .sa_flags =
+                                   (int)SA_RESETHAND | SA_ONSTACK | SA_NODEFER};
 
     watch.plan = p;
     watch.rank = rank;

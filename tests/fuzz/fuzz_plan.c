@@ -17,15 +17,15 @@ enum { ARENA_MAX = 1 << 20, RUNS_MAX = 10000, RANKS_TRIED = 4 };
 
 static void mend_frame(char *blob, size_t size)
 {
-    PlanHeader h = {.version = PLAN_VERSION, .tables = PLAN_TABLES,
-                    .size = size};
+    PlanHeader h = {
+        .version = PLAN_VERSION, .tables = PLAN_TABLES, .size = size};
 
     memcpy(h.magic, PLAN_MAGIC, sizeof h.magic);
     h.hash = XXH3_64bits(blob + sizeof h, size - sizeof h);
     memcpy(blob, &h, sizeof h);
 }
 
-/* ---- questions ------------------------------------------------------------------ */
+/* ---- questions ----------------------------------------------------------- */
 
 static void ask_state(const Plan *p, uint32_t rank)
 {
@@ -53,7 +53,7 @@ static void ask_rank(const Plan *p, uint32_t rank)
     ask_state(p, rank);
 }
 
-/* ---- running -------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------- */
 
 static Status load_batch(void *self, int64_t microbatch, int32_t *tokens,
                          int32_t *labels)
@@ -105,7 +105,8 @@ static double step_length(const Plan *p, uint32_t segment)
 
 static void run(Plan *p)
 {
-    ExecConfig config = {.plan = p, .driver = &device_null,
+    ExecConfig config = {.plan = p,
+                         .driver = &device_null,
                          .host = {p, load_batch, scalar, metric, grads}};
     Exec *e = NULL;
     Status s = device_null.open(&(DeviceConfig){p, NULL, 1}, &config.device);

@@ -81,8 +81,10 @@ static char *row_at(const Buf *b, int table, uint32_t row)
 
 /* One wrong number in an otherwise good plan, and the complaint about it. */
 #define FAULT(table, row, Row, member, value, message)                         \
-    {#table "." #member, PLAN_TABLE_##table, row, offsetof(Row, member),       \
-     sizeof(((Row *)0)->member), value, message}
+    {                                                                          \
+#table "." #member, PLAN_TABLE_##table, row, offsetof(Row, member),    \
+            sizeof(((Row *)0)->member), value, message                         \
+    }
 
 static const struct {
     const char *what;
@@ -141,8 +143,7 @@ static const struct {
     FAULT(operands, 0, PlanOperand, base, 3, "differ in kind"),
     FAULT(operands, 0, PlanOperand, offset, 1ull << 40, "no memory"),
     FAULT(operands, 0, PlanOperand, stride, 8, "a stride outside CALL"),
-    FAULT(operands, 6 + 3 + 1 + 1, PlanOperand, stride, 1ull << 62,
-          "overflow"),
+    FAULT(operands, 6 + 3 + 1 + 1, PlanOperand, stride, 1ull << 62, "overflow"),
 };
 
 static void faults_are_refused(void **state)

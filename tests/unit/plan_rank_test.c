@@ -58,8 +58,10 @@ static void picks_keep_coordinates(void **state)
 
     (void)state;
     plan_job(b)->world = 16;
-    *plan_training(b) = (PlanTraining){.global_batch = 1, .micro_batch = 1,
-                                       .seq_length = 1, .microbatches = 1};
+    *plan_training(b) = (PlanTraining){.global_batch = 1,
+                                       .micro_batch = 1,
+                                       .seq_length = 1,
+                                       .microbatches = 1};
     plan_data(b)->vocab = 2;
     plan_add_memory(b, "arena", PLAN_MEMORY_DEVICE, 0, 64);
     pp = plan_add_atom(b, "pp", 4, 4);

@@ -98,42 +98,58 @@ static float weight(uint32_t rank)
     return (float)(1u << rank);
 }
 
-static void collective(Rig *r, uint16_t stream, PlanCollective c,
-                       uint64_t from, uint64_t from_bytes, uint64_t to,
-                       uint64_t to_bytes)
+static void collective(Rig *r, uint16_t stream, PlanCollective c, uint64_t from,
+                       uint64_t from_bytes, uint64_t to, uint64_t to_bytes)
 {
     uint32_t row = plan_add_collective(r->b, &c);
 
-    plan_emit(r->b, (PlanInstr){.op = PLAN_COLLECTIVE, .index = row,
-                                .stream = stream},
-              (PlanOperand[]){plan_address(from, from_bytes, PLAN_READ),
-                              plan_address(to, to_bytes, PLAN_WRITE)}, 2);
+    plan_emit(
+        r->b,
+        (PlanInstr){.op = PLAN_COLLECTIVE, .index = row, .stream = stream},
+        (PlanOperand[]){plan_address(from, from_bytes, PLAN_READ),
+                        plan_address(to, to_bytes, PLAN_WRITE)},
+        2);
 }
 
-/* ---- scenario 1: every collective --------------------------------------------- */
+/* ---- scenario 1: every collective ---------------------------------------- */
 
 static void plan_collectives(Rig *r)
 {
     uint64_t n = 4 * N;
 
-    collective(r, 0, (PlanCollective){.kind = PLAN_ALL_REDUCE, .group = r->tp,
-                                      .count = N}, 0, n, 4096, n);
-    collective(r, 0, (PlanCollective){.kind = PLAN_ALL_REDUCE, .group = r->dp,
-                                      .reduce = PLAN_MAX, .count = N}, 0, n,
-               8192, n);
-    collective(r, 0, (PlanCollective){.kind = PLAN_ALL_GATHER, .group = r->dp,
-                                      .count = 10}, 0, 40, 12288, 80);
-    collective(r, 0, (PlanCollective){.kind = PLAN_REDUCE_SCATTER,
-                                      .group = r->all, .count = 10}, 0, 160,
-               12544, 40);
-    collective(r, 0, (PlanCollective){.kind = PLAN_ALL_TO_ALL, .group = r->all,
-                                      .count = 2}, 0, 32, 12800, 32);
-    collective(r, 0, (PlanCollective){.kind = PLAN_BROADCAST, .group = r->all,
-                                      .root = 2, .count = 5}, 0, 20, 13056,
-               20);
-    collective(r, 0, (PlanCollective){.kind = PLAN_ALL_REDUCE, .group = r->all,
-                                      .dtype = PLAN_BF16, .count = 3}, 16384,
-               6, 16384, 6);
+    collective(
+        r, 0,
+        (PlanCollective){.kind = PLAN_ALL_REDUCE, .group = r->tp, .count = N},
+        0, n, 4096, n);
+    collective(r, 0,
+               (PlanCollective){.kind = PLAN_ALL_REDUCE,
+                                .group = r->dp,
+                                .reduce = PLAN_MAX,
+                                .count = N},
+               0, n, 8192, n);
+    collective(
+        r, 0,
+        (PlanCollective){.kind = PLAN_ALL_GATHER, .group = r->dp, .count = 10},
+        0, 40, 12288, 80);
+    collective(r, 0,
+               (PlanCollective){
+                   .kind = PLAN_REDUCE_SCATTER, .group = r->all, .count = 10},
+               0, 160, 12544, 40);
+    collective(
+        r, 0,
+        (PlanCollective){.kind = PLAN_ALL_TO_ALL, .group = r->all, .count = 2},
+        0, 32, 12800, 32);
+    collective(
+        r, 0,
+        (PlanCollective){
+            .kind = PLAN_BROADCAST, .group = r->all, .root = 2, .count = 5},
+        0, 20, 13056, 20);
+    collective(r, 0,
+               (PlanCollective){.kind = PLAN_ALL_REDUCE,
+                                .group = r->all,
+                                .dtype = PLAN_BF16,
+                                .count = 3},
+               16384, 6, 16384, 6);
 }
 
 static void check_collectives(const Rig *r)
@@ -155,7 +171,8 @@ static void check_collectives(const Rig *r)
     /* from rank s: its elements 2k, 2k+1 */
     for (uint32_t s = 0; s < RANKS; s++)
         require(float_at(r, 12800, (int)(2 * s + 1)) ==
-                    weight(s) * (float)(2 * k + 1), "all_to_all");
+                    weight(s) * (float)(2 * k + 1),
+                "all_to_all");
     require(float_at(r, 13056, 4) == 4 * 4.0f, "broadcast");
     /* bf16 1 + 2 + 4 + 8 = 15 = 0x4170 */
     memcpy(&half, at(r, 16384) + 4, 2);
@@ -181,7 +198,7 @@ static void every_collective(Rig *r)
     rig_end(r);
 }
 
-/* ---- scenario 2: a reduce-scatter into its own source, a gather in place ----- */
+/* ---- scenario 2: a reduce-scatter into its own source, a gather in place - */
 
 static void in_place(Rig *r)
 {
@@ -193,10 +210,12 @@ static void in_place(Rig *r)
     own.atom = plan_add_atom(r->b, "ring", 4, 1);
     own.factor = 40;
     expr = plan_add_expr(r->b, 0, &own, 1);
-    scatter = plan_add_collective(r->b, &(PlanCollective){
-        .kind = PLAN_REDUCE_SCATTER, .group = r->all, .count = 10});
-    gather = plan_add_collective(r->b, &(PlanCollective){
-        .kind = PLAN_ALL_GATHER, .group = r->all, .count = 10});
+    scatter = plan_add_collective(
+        r->b, &(PlanCollective){
+                  .kind = PLAN_REDUCE_SCATTER, .group = r->all, .count = 10});
+    gather = plan_add_collective(
+        r->b, &(PlanCollective){
+                  .kind = PLAN_ALL_GATHER, .group = r->all, .count = 10});
     part[0] = plan_address(0, 160, PLAN_READ);
     part[1] = plan_address(0, 40, PLAN_WRITE);
     part[1].expr = expr;
@@ -216,25 +235,30 @@ static void in_place(Rig *r)
     rig_end(r);
 }
 
-/* ---- scenario 3: messages both ways, two streams, events ----------------------- */
+/* ---- scenario 3: messages both ways, two streams, events ----------------- */
 
 static void message(Rig *r, PlanOp op, uint32_t peer, uint32_t channel,
                     uint16_t stream, uint8_t flags, uint64_t address,
                     uint64_t bytes)
 {
-    plan_emit(r->b, (PlanInstr){.op = (uint8_t)op, .index = peer,
-                                .aux = channel, .stream = stream,
-                                .flags = flags},
-              (PlanOperand[]){plan_address(address, bytes, op == PLAN_SEND
-                                                               ? PLAN_READ
-                                                               : PLAN_WRITE)},
+    plan_emit(r->b,
+              (PlanInstr){.op = (uint8_t)op,
+                          .index = peer,
+                          .aux = channel,
+                          .stream = stream,
+                          .flags = flags},
+              (PlanOperand[]){plan_address(
+                  address, bytes, op == PLAN_SEND ? PLAN_READ : PLAN_WRITE)},
               1);
 }
 
 static void event(Rig *r, PlanOp op, uint32_t number, uint32_t stream)
 {
-    plan_emit(r->b, (PlanInstr){.op = (uint8_t)op, .index = number,
-                                .stream = (uint16_t)stream}, NULL, 0);
+    plan_emit(r->b,
+              (PlanInstr){.op = (uint8_t)op,
+                          .index = number,
+                          .stream = (uint16_t)stream},
+              NULL, 0);
 }
 
 /* Every rank first sends 16 KiB round the ring, too much to be buffered, then
@@ -261,21 +285,24 @@ static void ring(Rig *r)
     event(r, PLAN_WAIT, passed, 0);
     plan_emit(r->b, (PlanInstr){.op = PLAN_COPY},
               (PlanOperand[]){plan_address(49152, 16384, PLAN_WRITE),
-                              plan_address(32768, 16384, PLAN_READ)}, 2);
+                              plan_address(32768, 16384, PLAN_READ)},
+              2);
     rig_bind(r, 20);
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 4096; i++)
             set_float(r, 0, i, weight(r->rank) + (float)step);
         succeed(exec_step(r->exec));
         require(float_at(r, 16384, 4095) ==
-                    weight((r->rank + 3) % 4) + (float)step, "one hop");
+                    weight((r->rank + 3) % 4) + (float)step,
+                "one hop");
         require(float_at(r, 49152, 4095) ==
-                    weight((r->rank + 2) % 4) + (float)step, "two hops");
+                    weight((r->rank + 2) % 4) + (float)step,
+                "two hops");
     }
     rig_end(r);
 }
 
-/* ---- scenario 4: two streams used in opposite orders by the ranks -------------- */
+/* ---- scenario 4: two streams used in opposite orders by the ranks -------- */
 
 static void opposite_orders(Rig *r)
 {
@@ -299,7 +326,7 @@ static void opposite_orders(Rig *r)
     rig_end(r);
 }
 
-/* ---- scenario 5: nobody sends ------------------------------------------------------ */
+/* ---- scenario 5: nobody sends -------------------------------------------- */
 
 static void stuck(Rig *r)
 {
@@ -330,7 +357,7 @@ static int be_rank(const char *which)
     return 0;
 }
 
-/* ---- under cmocka -------------------------------------------------------------------- */
+/* ---- under cmocka -------------------------------------------------------- */
 
 static int run_ranks(int scenario)
 {
@@ -342,8 +369,8 @@ static int run_ranks(int scenario)
     snprintf(command, sizeof command,
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
              "LSAN_OPTIONS=detect_leaks=0 timeout 60 mpirun --oversubscribe "
-             "--bind-to none -n %d %s %d%s", RANKS, self, scenario,
-             scenario == 4 ? " 2>/dev/null" : "");
+             "--bind-to none -n %d %s %d%s",
+             RANKS, self, scenario, scenario == 4 ? " 2>/dev/null" : "");
     return WEXITSTATUS(system(command));
 }
 

@@ -97,16 +97,26 @@ static float *floats(const Rig *r, uint64_t address)
 static void emit(PlanBuilder *b, PlanOp op, uint32_t index, uint32_t aux,
                  uint8_t flags, const PlanOperand *o, uint32_t n)
 {
-    plan_emit(b, (PlanInstr){.op = (uint8_t)op, .index = index, .aux = aux,
-                             .flags = flags}, o, n);
+    plan_emit(
+        b,
+        (PlanInstr){
+            .op = (uint8_t)op, .index = index, .aux = aux, .flags = flags},
+        o, n);
 }
 
 /* Fill x with 1.5, y = 2x + 3, z = copy of y, sum of z over N: 6 N.  N is
  * large enough for a team of threads. */
 static void straight_line(void **state)
 {
-    enum { N = 30000, BYTES = 4 * N, X = 0, Y = 1 << 17, Z = 1 << 18,
-           PARTS = 1 << 19, SUM = PARTS + 64 };
+    enum {
+        N = 30000,
+        BYTES = 4 * N,
+        X = 0,
+        Y = 1 << 17,
+        Z = 1 << 18,
+        PARTS = 1 << 19,
+        SUM = PARTS + 64
+    };
     PlanBuilder *b = tiny_builder(1, 1 << 20);
     uint32_t twice = plan_add_kernel(b, "twice", 1, false, 2, 2);
     uint32_t sum = plan_add_kernel(b, "sum", 2, false, 3, 1);
@@ -118,11 +128,12 @@ static void straight_line(void **state)
          (PlanOperand[]){plan_address(X, BYTES, PLAN_WRITE)}, 1);
     emit(b, PLAN_LAUNCH, twice, 0, 0,
          (PlanOperand[]){plan_address(X, BYTES, PLAN_READ), plan_integer(3),
-                         plan_address(Y, BYTES, PLAN_WRITE),
-                         plan_integer(N)}, 4);
+                         plan_address(Y, BYTES, PLAN_WRITE), plan_integer(N)},
+         4);
     emit(b, PLAN_COPY, 0, 0, 0,
          (PlanOperand[]){plan_address(Z, BYTES, PLAN_WRITE),
-                         plan_address(Y, BYTES, PLAN_READ)}, 2);
+                         plan_address(Y, BYTES, PLAN_READ)},
+         2);
     emit(b, PLAN_LAUNCH, sum, 0, 0,
          (PlanOperand[]){plan_address(Z, BYTES, PLAN_READ),
                          plan_address(PARTS, 64, PLAN_WRITE),
@@ -154,7 +165,8 @@ static void calls_nest_and_reverse(void **state)
     uint16_t list = plan_add_reg(b, PLAN_ADDRESS, "list");
     emit(b, PLAN_LAUNCH, note, 0, 0,
          (PlanOperand[]){plan_reg_address(list, 0, 64, PLAN_WRITE),
-                         plan_reg_integer(i, 7)}, 2);
+                         plan_reg_integer(i, 7)},
+         2);
     plan_segment_begin(b, "outer");
     i = plan_add_reg(b, PLAN_INTEGER, "i");
     list = plan_add_reg(b, PLAN_ADDRESS, "list");
@@ -185,8 +197,9 @@ static void addresses_step(void **state)
     uint16_t y = plan_add_reg(b, PLAN_ADDRESS, "y");
     emit(b, PLAN_LAUNCH, twice, 0, 0,
          (PlanOperand[]){plan_reg_address(x, 0, 4, PLAN_READ),
-                         plan_reg_address(y, 0, 4, PLAN_WRITE),
-                         plan_integer(1), plan_integer(1)}, 4);
+                         plan_reg_address(y, 0, 4, PLAN_WRITE), plan_integer(1),
+                         plan_integer(1)},
+         4);
     plan_segment_begin(b, "main");
     args[0].stride = 4;
     args[1].stride = 8;
@@ -215,7 +228,8 @@ static void overhead_is_small(void **state)
         emit(b, PLAN_LAUNCH, twice, 0, 0,
              (PlanOperand[]){plan_address(0, 4, PLAN_READ),
                              plan_address(8, 4, PLAN_WRITE), plan_integer(1),
-                             plan_integer(1)}, 4);
+                             plan_integer(1)},
+             4);
     plan_segment_begin(b, "main");
     emit(b, PLAN_CALL, 0, 100, 0, NULL, 0);
     rig_open(b, &device_null, 1, &r);
@@ -267,15 +281,19 @@ static void host_instructions(void **state)
     plan_segment_begin(b, "main");
     emit(b, PLAN_HOST, PLAN_HOST_LOAD_BATCH, 0, 0,
          (PlanOperand[]){plan_integer(5), plan_address(0, 4, PLAN_WRITE),
-                         plan_address(0, 0, PLAN_WRITE)}, 3);
+                         plan_address(0, 0, PLAN_WRITE)},
+         3);
     emit(b, PLAN_HOST, PLAN_HOST_SCALAR, PLAN_SCALAR_LR, 0,
          (PlanOperand[]){plan_address(8, 4, PLAN_WRITE)}, 1);
-    plan_emit(b, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_METRIC,
-                             .aux = PLAN_METRIC_GRAD_NORM, .place = place},
+    plan_emit(b,
+              (PlanInstr){.op = PLAN_HOST,
+                          .index = PLAN_HOST_METRIC,
+                          .aux = PLAN_METRIC_GRAD_NORM,
+                          .place = place},
               (PlanOperand[]){plan_address(8, 4, PLAN_READ)}, 1);
     rig_open(b, &device_cpu, 1, &r);
-    ok(exec_new(&(ExecConfig){&r.plan, 0, r.driver, r.device, r.comm, host,
-                              true}, &e));
+    ok(exec_new(
+        &(ExecConfig){&r.plan, 0, r.driver, r.device, r.comm, host, true}, &e));
     s = exec_step(e);
     assert_int_equal(status_code(s), STATUS_RUN);
     assert_string_equal(status_text(s),

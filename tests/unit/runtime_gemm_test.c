@@ -53,8 +53,8 @@ static void fill_operand(char *base, uint8_t dtype)
 
 static float expected(const PlanGemm *g, int64_t batch, int64_t i, int64_t j)
 {
-    float sum = g->accumulate ? small(batch * g->stride_c + i * g->ldc + j)
-                              : 0.0f;
+    float sum =
+        g->accumulate ? small(batch * g->stride_c + i * g->ldc + j) : 0.0f;
 
     for (int64_t k = 0; k < g->k; k++)
         sum += small(batch * g->stride_a +
@@ -85,8 +85,9 @@ static void check_gemm(const PlanGemm *g)
     for (int64_t n = 0; n < g->batch; n++)
         for (int64_t i = 0; i < g->m; i++)
             for (int64_t j = 0; j < g->n; j++)
-                assert_float_equal(fetch(operand[2], n * g->stride_c +
-                                         i * g->ldc + j, g->type_c),
+                assert_float_equal(fetch(operand[2],
+                                         n * g->stride_c + i * g->ldc + j,
+                                         g->type_c),
                                    expected(g, n, i, j), 0);
     /* what lies between the rows of C is left alone */
     if (g->ldc > g->n)
@@ -100,10 +101,18 @@ static void check_flags(uint8_t in, uint8_t out, int64_t batch)
 {
     for (int f = 0; f < 16; f++) {
         bool ta = f & 1, tb = f & 2;
-        PlanGemm g = {.m = 5, .n = 7, .k = 9, .batch = batch, .trans_a = ta,
-                      .trans_b = tb, .accumulate = f >> 2 & 1,
-                      .bias = f >> 3 & 1, .type_a = in, .type_b = in,
-                      .type_c = out, .type_bias = PLAN_F32};
+        PlanGemm g = {.m = 5,
+                      .n = 7,
+                      .k = 9,
+                      .batch = batch,
+                      .trans_a = ta,
+                      .trans_b = tb,
+                      .accumulate = f >> 2 & 1,
+                      .bias = f >> 3 & 1,
+                      .type_a = in,
+                      .type_b = in,
+                      .type_c = out,
+                      .type_bias = PLAN_F32};
         g.lda = (ta ? g.m : g.k) + 2;
         g.ldb = (tb ? g.k : g.n) + 1;
         g.ldc = g.n + 3;

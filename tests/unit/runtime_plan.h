@@ -12,8 +12,10 @@ static inline PlanBuilder *tiny_builder(uint32_t world, uint64_t bytes)
     PlanBuilder *b = plan_builder_new();
 
     plan_job(b)->world = world;
-    *plan_training(b) = (PlanTraining){.global_batch = 1, .micro_batch = 1,
-                                       .seq_length = 1, .microbatches = 1};
+    *plan_training(b) = (PlanTraining){.global_batch = 1,
+                                       .micro_batch = 1,
+                                       .seq_length = 1,
+                                       .microbatches = 1};
     *plan_data(b) = (PlanData){.vocab = 2, .shards = 1};
     plan_add_memory(b, "arena", PLAN_MEMORY_DEVICE, 0, bytes);
     return b;

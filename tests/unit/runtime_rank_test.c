@@ -26,7 +26,8 @@ static const char kernel_text[] =
     "  *l = 0; for (int64_t i = 0; i < imm[0]; i++) {\n"
     "    g[i] = w[i]; *l += w[i] * w[i] / 2; } }\n"
     "void update(void *const *p, const int64_t *imm, int tid, int n) {\n"
-    "  float *w = p[0]; const float *g = p[1], *lr = p[2]; (void)tid; (void)n;\n"
+    "  float *w = p[0]; const float *g = p[1], *lr = p[2]; (void)tid; "
+    "(void)n;\n"
     "  for (int64_t i = 0; i < imm[0]; i++) w[i] -= *lr * g[i]; }\n"
     "void harm(void *const *p, const int64_t *imm, int tid, int n) {\n"
     "  const char *how = getenv(\"HARM\"); float *w = p[0], *step = p[1];\n"
@@ -38,18 +39,28 @@ static const char kernel_text[] =
 
 static char folder[64], program[300];
 
-enum { W = 0, GRAD = 64, LOSS = 128, LR = 192, STEP = 256, TOKENS = 320,
-       ARENA = 1024 };
+enum {
+    W = 0,
+    GRAD = 64,
+    LOSS = 128,
+    LR = 192,
+    STEP = 256,
+    TOKENS = 320,
+    ARENA = 1024
+};
 
 static void add_weight(PlanBuilder *b, uint32_t ranks)
 {
-    PlanTensor t = {.name = plan_add_text(b, "w"), .init = PLAN_INIT_NORMAL,
-                    .init_std = 1, .row_dims = 1, .rows = 8};
+    PlanTensor t = {.name = plan_add_text(b, "w"),
+                    .init = PLAN_INIT_NORMAL,
+                    .init_std = 1,
+                    .row_dims = 1,
+                    .rows = 8};
     PlanSplit split = {0, 0};
 
     if (ranks > 1)
-        split = plan_add_list(b, &(uint32_t){plan_add_atom(b, "tp", ranks, 1)},
-                              1);
+        split =
+            plan_add_list(b, &(uint32_t){plan_add_atom(b, "tp", ranks, 1)}, 1);
     t.export_name = t.name;
     plan_add_tensor(b, &t);
     plan_add_dim(b, "h", 8, 8);
@@ -71,14 +82,16 @@ static void reduce_loss(PlanBuilder *b, uint32_t ranks)
 {
     uint32_t atom = plan_add_atom(b, "tp", ranks, 1);
     uint32_t group = plan_add_group(b, "tp", &atom, 1, NULL, 0);
-    uint32_t sum = plan_add_collective(b, &(PlanCollective){
-        .kind = PLAN_ALL_REDUCE, .group = group, .count = 1});
+    uint32_t sum = plan_add_collective(
+        b,
+        &(PlanCollective){.kind = PLAN_ALL_REDUCE, .group = group, .count = 1});
     uint32_t place = plan_add_place(b, "w.yaml", 4, 2, "sum %9", "loss");
 
-    plan_emit(b, (PlanInstr){.op = PLAN_COLLECTIVE, .index = sum,
-                             .place = place},
+    plan_emit(b,
+              (PlanInstr){.op = PLAN_COLLECTIVE, .index = sum, .place = place},
               (PlanOperand[]){plan_address(LOSS, 4, PLAN_READ),
-                              plan_address(LOSS, 4, PLAN_WRITE)}, 2);
+                              plan_address(LOSS, 4, PLAN_WRITE)},
+              2);
 }
 
 static void emit_step(PlanBuilder *b, uint32_t ranks)
@@ -96,21 +109,25 @@ static void emit_step(PlanBuilder *b, uint32_t ranks)
     plan_emit(b, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_LOAD_BATCH},
               (PlanOperand[]){plan_integer(0),
                               plan_address(TOKENS, 16, PLAN_WRITE),
-                              plan_address(0, 0, PLAN_WRITE)}, 3);
+                              plan_address(0, 0, PLAN_WRITE)},
+              3);
     host(b, PLAN_HOST_SCALAR, PLAN_SCALAR_STEP, STEP, PLAN_WRITE);
     host(b, PLAN_HOST_SCALAR, PLAN_SCALAR_LR, LR, PLAN_WRITE);
-    plan_emit(b, (PlanInstr){.op = PLAN_LAUNCH, .index = plan_add_kernel(
-                                 b, "harm", 1, true, 2, 1)},
+    plan_emit(b,
+              (PlanInstr){.op = PLAN_LAUNCH,
+                          .index = plan_add_kernel(b, "harm", 1, true, 2, 1)},
               (PlanOperand[]){w, plan_address(STEP, 4, PLAN_READ), rank}, 3);
-    plan_emit(b, (PlanInstr){.op = PLAN_LAUNCH, .index = plan_add_kernel(
-                                 b, "loss", 1, true, 3, 1)},
+    plan_emit(b,
+              (PlanInstr){.op = PLAN_LAUNCH,
+                          .index = plan_add_kernel(b, "loss", 1, true, 3, 1)},
               (PlanOperand[]){w, g, loss, n}, 4);
     reduce_loss(b, ranks);
     host(b, PLAN_HOST_METRIC, PLAN_METRIC_LOSS, LOSS, PLAN_READ);
     plan_emit(b, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_GRADS}, NULL,
               0);
-    plan_emit(b, (PlanInstr){.op = PLAN_LAUNCH, .index = plan_add_kernel(
-                                 b, "update", 1, true, 3, 1)},
+    plan_emit(b,
+              (PlanInstr){.op = PLAN_LAUNCH,
+                          .index = plan_add_kernel(b, "update", 1, true, 3, 1)},
               (PlanOperand[]){w, g, lr, n}, 4);
 }
 
@@ -119,10 +136,14 @@ static void make_plan(uint32_t ranks, Buf *out)
     PlanBuilder *b = tiny_builder(ranks, ARENA);
     PlanTerm first = {plan_add_atom(b, "tp", ranks, 1), 0, 1};
 
-    *plan_training(b) = (PlanTraining){
-        .steps = 5, .global_batch = 1, .micro_batch = 1, .seq_length = 4,
-        .microbatches = 1, .seed = 11,
-        .lr = {.style = LR_CONSTANT, .max = 0.25}};
+    *plan_training(b) =
+        (PlanTraining){.steps = 5,
+                       .global_batch = 1,
+                       .micro_batch = 1,
+                       .seq_length = 4,
+                       .microbatches = 1,
+                       .seed = 11,
+                       .lr = {.style = LR_CONSTANT, .max = 0.25}};
     plan_data(b)->vocab = 256;
     plan_job(b)->name = plan_add_text(b, "vector");
     plan_job(b)->has_reporter = 1;
@@ -133,7 +154,7 @@ static void make_plan(uint32_t ranks, Buf *out)
     plan_builder_free(b);
 }
 
-/* ---- running -------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------- */
 
 static int shell(const char *fmt, ...) MC_PRINTF(1, 2);
 
@@ -246,10 +267,13 @@ static void one_rank_trains(void **state)
 {
     (void)state;
     assert_int_equal(shell("cd %s && ./rank1 --metrics m1 --save-step 2 --to "
-                           "saved --quiet", folder), 0);
+                           "saved --quiet",
+                           folder),
+                     0);
     for (int i = 1; i < 5; i++)
-        assert_true(fabs(metric_at("m1", i, "loss") /
-                         metric_at("m1", i - 1, "loss") - 0.5625) < 1e-6);
+        assert_true(
+            fabs(metric_at("m1", i, "loss") / metric_at("m1", i - 1, "loss") -
+                 0.5625) < 1e-6);
     assert_true(metric_at("m1", 4, "step") == 5);
     assert_true(metric_at("m1", 4, "lr") == 0.25);
     assert_true(metric_at("m1", 4, "tokens") == 4);
@@ -262,18 +286,26 @@ static void four_ranks_agree(void **state)
 {
     (void)state;
     assert_int_equal(shell("cd %s && ./rank1 --metrics m1 --save-step 2 --to "
-                           "saved --quiet", folder), 0);
+                           "saved --quiet",
+                           folder),
+                     0);
     assert_int_equal(shell(MPIRUN "./rank4 --metrics m4 --save-step 2 --to "
-                           "saved4 --quiet", folder, 4), 0);
+                                  "saved4 --quiet",
+                           folder, 4),
+                     0);
     for (int i = 0; i < 5; i++)
-        assert_true(fabs(metric_at("m4", i, "loss") /
-                         metric_at("m1", i, "loss") - 1) < 1e-6);
+        assert_true(
+            fabs(metric_at("m4", i, "loss") / metric_at("m1", i, "loss") - 1) <
+            1e-6);
     assert_int_equal(shell("cd %s && cmp saved/weights.safetensors "
                            "saved4/weights.safetensors && cmp "
                            "saved/grads.safetensors saved4/grads.safetensors",
-                           folder), 0);
+                           folder),
+                     0);
     assert_int_equal(shell(MPIRUN "./rank4 --metrics l4 --steps 1 --quiet "
-                           "--load saved/weights.safetensors", folder, 4), 0);
+                                  "--load saved/weights.safetensors",
+                           folder, 4),
+                     0);
     assert_true(metric_at("l4", 0, "loss") == metric_at("m4", 2, "loss"));
 }
 
@@ -283,7 +315,9 @@ static void memory_is_measured(void **state)
 {
     (void)state;
     assert_int_equal(shell("cd %s && ./rank1 --metrics '' --measure-memory "
-                           "--quiet > memory", folder), 0);
+                           "--quiet > memory",
+                           folder),
+                     0);
     assert_true(file_has("memory", "{\"rank\": 0, \"arena\": 1024, "
                                    "\"highest\": 336, \"touched\": 92}"));
 }
@@ -302,7 +336,8 @@ static void harm_on(const char *how, const char *message, int code)
 {
     double start = mc_seconds();
     int got = shell(MPIRUN "env HARM=%s ./rank4 --patience 3 --metrics m "
-                    "--quiet >out 2>err", folder, 4, how);
+                           "--quiet >out 2>err",
+                    folder, 4, how);
 
     assert_true(mc_seconds() - start < 10);
     assert_int_not_equal(got, 0);
@@ -314,8 +349,10 @@ static void harm_on(const char *how, const char *message, int code)
 static void crash_is_reported(void **state)
 {
     (void)state;
-    harm_on("crash", "rank 2: step 3: signal 11 (SEGV) at launch, in segment "
-                     "main (instruction 3)", 0);
+    harm_on("crash",
+            "rank 2: step 3: signal 11 (SEGV) at launch, in segment "
+            "main (instruction 3)",
+            0);
 }
 
 static void kill_ends_the_run(void **state)
@@ -334,8 +371,10 @@ static void nan_ends_the_run(void **state)
 static void stopped_rank_is_missed(void **state)
 {
     (void)state;
-    harm_on("stop", "step 3: at w.yaml:4:2: all_reduce, sum %9, of loss, in "
-                    "segment main (instruction 5): no answer for 3 s", 3);
+    harm_on("stop",
+            "step 3: at w.yaml:4:2: all_reduce, sum %9, of loss, in "
+            "segment main (instruction 5): no answer for 3 s",
+            3);
 }
 
 static void bad_files(void **state)
@@ -344,13 +383,16 @@ static void bad_files(void **state)
     assert_int_equal(shell("%s 2>%s/err", program, folder), 1);
     assert_true(file_has("err", "carries no plan"));
     assert_int_equal(shell("cd %s && head -c -100 rank1 >cut; tail -c 40 "
-                           "rank1 >>cut; chmod +x cut; ./cut 2>err", folder),
+                           "rank1 >>cut; chmod +x cut; ./cut 2>err",
+                           folder),
                      1);
     assert_true(file_has("err", "damaged"));
     assert_int_equal(shell("cd %s && ./rank1 --load k.c 2>err", folder), 1);
     assert_true(file_has("err", "k.c: "));
     assert_int_equal(shell("cd %s && ./rank1 --metrics /dev/full --quiet "
-                           "2>err", folder), 3);
+                           "2>err",
+                           folder),
+                     3);
     assert_true(file_has("err", "cannot write /dev/full: No space left"));
     assert_int_equal(shell("cd %s && ./rank1 --steps x 2>err", folder), 2);
     assert_int_equal(shell("cd %s && ./rank1 --stops 2>err", folder), 2);

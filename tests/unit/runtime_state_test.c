@@ -17,9 +17,11 @@ static void philox_known_answers(void **state)
     static const struct {
         uint32_t counter[4], key[2], answer[4];
     } rows[] = {
-        {{0, 0, 0, 0}, {0, 0},
+        {{0, 0, 0, 0},
+         {0, 0},
          {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u},
+        {{~0u, ~0u, ~0u, ~0u},
+         {~0u, ~0u},
          {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
         {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
          {0xa4093822, 0x299f31d0},
@@ -59,8 +61,10 @@ static void halves(void **state)
     static const struct {
         uint16_t bits;
         float value;
-    } rows[] = {{0x3c00, 1.0f},       {0xc000, -2.0f},
-                {0x7bff, 65504.0f},   {0x0001, 0x1p-24f},
+    } rows[] = {{0x3c00, 1.0f},
+                {0xc000, -2.0f},
+                {0x7bff, 65504.0f},
+                {0x0001, 0x1p-24f},
                 {0x3555, 0.333251953125f}};
 
     (void)state;
@@ -83,7 +87,7 @@ static void brain_floats(void **state)
     }
 }
 
-/* ---- a small model: a padded embedding, two layers of a fused weight -------- */
+/* ---- a small model: a padded embedding, two layers of a fused weight ----- */
 
 enum { ARENA = 1 << 14 };
 
@@ -100,16 +104,20 @@ static char *rank_pointer(void *self, uint64_t address)
 
 static void add_embedding(PlanBuilder *b, PlanSplit split)
 {
-    PlanTensor t = {.name = plan_add_text(b, "wte"), .init = PLAN_INIT_NORMAL,
-                    .init_std = 0.5, .row_dims = 1, .rows = 10, .columns = 4};
+    PlanTensor t = {.name = plan_add_text(b, "wte"),
+                    .init = PLAN_INIT_NORMAL,
+                    .init_std = 0.5,
+                    .row_dims = 1,
+                    .rows = 10,
+                    .columns = 4};
     PlanSplit splits[2] = {split, {0, 0}};
 
     t.export_name = t.name;
     plan_add_tensor(b, &t);
     plan_add_dim(b, "v", 10, 16);
     plan_add_dim(b, "h", 4, 4);
-    plan_add_field(b, &(PlanField){.kind = PLAN_FIELD_PARAM,
-                                   .dtype = PLAN_BF16}, splits);
+    plan_add_field(
+        b, &(PlanField){.kind = PLAN_FIELD_PARAM, .dtype = PLAN_BF16}, splits);
     plan_add_field(b, &(PlanField){.kind = PLAN_FIELD_MASTER, .address = 1024},
                    splits);
 }
@@ -119,10 +127,14 @@ static void add_embedding(PlanBuilder *b, PlanSplit split)
 static void add_fused(PlanBuilder *b, PlanSplit split)
 {
     PlanTensor t = {.name = plan_add_text(b, "h.{l}.k"),
-                    .init = PLAN_INIT_NORMAL, .init_std = 1,
+                    .init = PLAN_INIT_NORMAL,
+                    .init_std = 1,
                     .layers = plan_add_list(b, (uint32_t[]){0, 5}, 2),
                     .export_name = plan_add_text(b, "h.{l}.c_attn"),
-                    .row_dims = 2, .transpose = 1, .rows = 4, .columns = 12,
+                    .row_dims = 2,
+                    .transpose = 1,
+                    .rows = 4,
+                    .columns = 12,
                     .column_offset = 6};
     PlanSplit splits[3] = {split, {0, 0}, {0, 0}};
 
@@ -130,8 +142,11 @@ static void add_fused(PlanBuilder *b, PlanSplit split)
     plan_add_dim(b, "g", 2, 2);
     plan_add_dim(b, "d", 3, 3);
     plan_add_dim(b, "h", 4, 4);
-    plan_add_field(b, &(PlanField){.kind = PLAN_FIELD_PARAM, .address = 4096,
-                                   .layer_stride = 128}, splits);
+    plan_add_field(b,
+                   &(PlanField){.kind = PLAN_FIELD_PARAM,
+                                .address = 4096,
+                                .layer_stride = 128},
+                   splits);
 }
 
 static void rank_open(Rank *r, uint32_t rank, uint32_t world)
@@ -167,11 +182,11 @@ static void layouts_start_equal(void **state)
         assert_null(state_init(&half.state, 1234));
         /* rows 0..7 or 8..15 of v, bf16 and f32 */
         assert_memory_equal(half.memory, one.memory + rank * 64, 64);
-        assert_memory_equal(half.memory + 1024,
-                            one.memory + 1024 + rank * 128, 128);
+        assert_memory_equal(half.memory + 1024, one.memory + 1024 + rank * 128,
+                            128);
         /* group `rank` of both layers */
-        assert_memory_equal(half.memory + 4096,
-                            one.memory + 4096 + rank * 48, 48);
+        assert_memory_equal(half.memory + 4096, one.memory + 4096 + rank * 48,
+                            48);
         assert_memory_equal(half.memory + 4096 + 128,
                             one.memory + 4096 + 128 + rank * 48, 48);
         rank_close(&half);
@@ -239,17 +254,17 @@ static void files_keep_the_model(void **state)
         assert_null(state_init(&half.state, 4));
         assert_null(state_load(&half.state, path));
         assert_memory_equal(half.memory, one.memory + rank * 64, 64);
-        assert_memory_equal(half.memory + 1024,
-                            one.memory + 1024 + rank * 128, 128);
-        assert_memory_equal(half.memory + 4096,
-                            one.memory + 4096 + rank * 48, 48);
+        assert_memory_equal(half.memory + 1024, one.memory + 1024 + rank * 128,
+                            128);
+        assert_memory_equal(half.memory + 4096, one.memory + 4096 + rank * 48,
+                            48);
         rank_close(&half);
     }
     unlink(path);
     rank_close(&one);
 }
 
-/* ---- damaged files ------------------------------------------------------------- */
+/* ---- damaged files ------------------------------------------------------- */
 
 static void refuse_header(const char *header, const char *message)
 {
@@ -287,10 +302,12 @@ static void damaged_files(void **state)
     refuse_header("{\"a\":" ENTRY("F32", "[3]", "[0,8]") "}",
                   "does not fit its shape");
     refuse_header("{\"a\":" ENTRY("F32", "[-2]", "[0,8]") "}", "wrong shape");
-    refuse_header("{\"a\":" ENTRY("F32", "[99999999999,99999999999]", "[0,8]")
-                  "}", "wrong shape");
-    refuse_header("{\"a\":" ENTRY("F32", "[1]", "[0,4]") ",\"b\":"
-                  ENTRY("F32", "[1]", "[0,4]") "}", "overlap");
+    refuse_header(
+        "{\"a\":" ENTRY("F32", "[99999999999,99999999999]", "[0,8]") "}",
+        "wrong shape");
+    refuse_header("{\"a\":" ENTRY("F32", "[1]", "[0,4]") ",\"b\":" ENTRY(
+                      "F32", "[1]", "[0,4]") "}",
+                  "overlap");
     refuse_header("{\"a\":" ENTRY("F32", "[1]", "[4,8]") "}", "a gap");
     refuse_header("{\"a\":" ENTRY("F32", "[1]", "[0,4]") "}", "bytes behind");
     refuse_header("{\"a\":1}", "wrong shape");
