@@ -44,6 +44,11 @@ static const char *const LAYOUTS[][6] = {
     {"parallel.tp=2", "parallel.sp=true", "parallel.pp=2", "parallel.dp=2"},
     {"parallel.pp=2", "training.precision=bf16", "model.qk_norm=true",
      "parallel.tp=8"},
+    {"parallel.dp=4", "parallel.sharding=optim"},
+    {"parallel.dp=2", "parallel.tp=2", "parallel.sharding=optim_grads",
+     "training.precision=bf16"},
+    {"parallel.dp=2", "parallel.tp=2", "parallel.sp=true", "parallel.pp=2",
+     "parallel.sharding=optim_grads_params"},
     {"parallel.pp=3", "parallel.pp_first_layers=1",
      "parallel.pp_last_layers=1"},
 };
