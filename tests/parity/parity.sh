@@ -1,0 +1,66 @@
+#!/bin/sh
+# parity.sh MODEL LAYOUT - trains MODEL.yaml (five SGD steps, real ranks) under
+# a layout, with 1 and with 4 microbatches, and compares with one rank.
+#
+# Runs where MEGAC_PARITY says (default: here) with `megac` and `parity_compare`
+# from PATH.  LAYOUT `one` makes what the others are compared with.  Each layout
+# runs twice: the second run must agree bit for bit with the first.  LAYOUT
+# `bf16` trains the last one in bf16, of which only the loss is compared.
+set -eu
+model=$1
+layout=$2
+here=$(cd "$(dirname "$0")" && pwd)
+cd "${MEGAC_PARITY:-.}"
+export MEGAC_CACHE="$PWD/cache"
+
+batch=4 # sequences per microbatch, of all replicas together
+precision=fp32
+dp=1
+case $layout in
+one) degrees="" ;;
+tp2) degrees="tp=2" ;;
+tp4) degrees="tp=4" ;;
+tp8) degrees="tp=8" ;;
+tp2sp) degrees="tp=2 sp=true" ;;
+tp4sp) degrees="tp=4 sp=true" ;;
+pp2) degrees="pp=2" ;;
+pp4) degrees="pp=4" ;;
+dp2) degrees="" dp=2 ;;
+dp4) degrees="" dp=4 ;;
+all) degrees="tp=2 sp=true pp=2" dp=2 ;;
+bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
+*)
+    echo "parity.sh: no layout $layout" >&2
+    exit 2
+    ;;
+esac
+
+# train FOLDER SUBFOLDER STEP - five steps; saves STEP's tensors there.
+train() {
+    timeout 100 megac run "$1" --steps 5 --save-step "$3" --to "$1/$2" \
+        -- --quiet --threads 1
+}
+
+for microbatches in 1 4; do
+    folder=$model-$layout-m$microbatches
+    expected=$model-one-m$microbatches
+    set -- --set training.precision=$precision --set parallel.dp=$dp \
+        --set training.micro_batch_size=$((batch / dp)) \
+        --set training.global_batch_size=$((batch * microbatches))
+    for degree in $degrees; do
+        set -- "$@" --set "parallel.$degree"
+    done
+    rm -rf "$folder" "$folder-again"
+    megac compile "$here/$model.yaml" -o "$folder" "$@"
+    train "$folder" first 1
+    train "$folder" last 5
+    if [ $layout = bf16 ]; then
+        parity_compare --loss-only 2e-2 "$expected" "$folder"
+    elif [ $layout != one ]; then
+        parity_compare "$expected" "$folder"
+    fi
+    cp -r "$folder" "$folder-again"
+    train "$folder-again" first 1
+    train "$folder-again" last 5
+    parity_compare --exact "$folder" "$folder-again"
+done
