@@ -2,16 +2,16 @@
  *
  * One function per table looks at one row; the first fault is kept in `c` with
  * the table, row and field it was found in, and ends the walk.  Tables are
- * visited in an order in which rows only depend on checked ones.  The walk
- * over instructions, which needs the values of registers, is in
- * plan_check_code.c.  Cost is linear in the size of the plan.
+ * visited in an order in which rows only depend on checked ones.  Training,
+ * data and state are looked at in plan_check_state.c, instructions, which need
+ * the values of registers, in plan_check_code.c.  Cost is linear in the size of
+ * the plan.
  */
 #include "runtime/plan_check_priv.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-enum { MAX_EXTENT_BITS = 46, MAX_WORLD = 1 << 24, MAX_EVENTS = 1 << 20 };
+enum { MAX_WORLD = 1 << 24, MAX_EVENTS = 1 << 20 };
 
 /* ---- helpers, also for plan_check_code.c --------------------------------- */
 
@@ -35,17 +35,16 @@ bool plan_must_row(PlanCheck *c, uint32_t i, uint32_t n, const char *field)
     return plan_must(c, i < n, "%s %u is not below %u", field, i, n);
 }
 
-static bool must_range(PlanCheck *c, PlanRange r, uint32_t n, const char *field)
+bool plan_must_range(PlanCheck *c, PlanRange r, uint32_t n, const char *field)
 {
     return plan_must(c, r.first <= n && r.n <= n - r.first,
                      "%s %u+%u passes the end %u", field, r.first, r.n, n);
 }
 
-/* Rows that belong to one owner each follow each other without a gap. */
-static bool must_follow(PlanCheck *c, PlanRange r, uint32_t n, uint32_t *next,
-                        const char *field)
+bool plan_must_follow(PlanCheck *c, PlanRange r, uint32_t n, uint32_t *next,
+                      const char *field)
 {
-    if (!must_range(c, r, n, field) ||
+    if (!plan_must_range(c, r, n, field) ||
         !plan_must(c, r.first == *next, "%s start at %u, not %u", field,
                    r.first, *next))
         return false;
@@ -53,20 +52,20 @@ static bool must_follow(PlanCheck *c, PlanRange r, uint32_t n, uint32_t *next,
     return true;
 }
 
-static bool must_text(PlanCheck *c, PlanStr s, const char *field)
+bool plan_must_text(PlanCheck *c, PlanStr s, const char *field)
 {
     return plan_must_row(c, s, c->p->strings.n, field);
 }
 
-static bool must_positive(PlanCheck *c, int64_t value, const char *field)
+bool plan_must_positive(PlanCheck *c, int64_t value, const char *field)
 {
-    return plan_must(c, value > 0 && value < (int64_t)1 << MAX_EXTENT_BITS,
+    return plan_must(c, value > 0 && value < (int64_t)1 << PLAN_EXTENT_BITS,
                      "%s is %lld", field, (long long)value);
 }
 
-static bool must_finite(PlanCheck *c, double value, const char *field)
+bool plan_must_finite(PlanCheck *c, double value, const char *field)
 {
-    return plan_must(c, isfinite(value), "%s is not a number", field);
+    return plan_must(c, value - value == 0, "%s is not a number", field);
 }
 
 bool plan_must_address(PlanCheck *c, int64_t low, int64_t high, uint64_t bytes)
@@ -98,9 +97,9 @@ static bool check_strings(PlanCheck *c)
 
 static bool check_job(PlanCheck *c, const PlanJob *j)
 {
-    return must_text(c, j->name, "name") &&
-           must_text(c, j->version, "version") &&
-           must_text(c, j->class_name, "class_name") &&
+    return plan_must_text(c, j->name, "name") &&
+           plan_must_text(c, j->version, "version") &&
+           plan_must_text(c, j->class_name, "class_name") &&
            plan_must(c, j->world > 0 && j->world <= MAX_WORLD, "world is %u",
                      j->world) &&
            plan_must_row(c, j->main, c->p->segments.n, "main") &&
@@ -113,9 +112,9 @@ static bool check_memory(PlanCheck *c, const PlanMemory *m)
 {
     const PlanMemory *before = m - 1;
     uint64_t from = c->row ? before->start + before->bytes : 0;
-    uint64_t limit = (uint64_t)1 << MAX_EXTENT_BITS;
+    uint64_t limit = (uint64_t)1 << PLAN_EXTENT_BITS;
 
-    return must_text(c, m->name, "name") &&
+    return plan_must_text(c, m->name, "name") &&
            plan_must(c, m->kind <= PLAN_MEMORY_HOST, "kind is %u", m->kind) &&
            plan_must(c,
                      m->start >= from && m->start < limit && m->bytes < limit,
@@ -127,7 +126,7 @@ static bool check_atom(PlanCheck *c, const PlanAtom *a)
 {
     uint64_t span = (uint64_t)a->size * a->stride;
 
-    return must_text(c, a->name, "name") &&
+    return plan_must_text(c, a->name, "name") &&
            plan_must(c, span > 0 && c->p->job.v->world % span == 0,
                      "size %u and stride %u do not divide the world", a->size,
                      a->stride);
@@ -149,7 +148,7 @@ static bool check_expr(PlanCheck *c, const PlanExpr *e)
 {
     PlanSpan *span = &c->exprs[c->row];
 
-    if (!must_range(c, e->terms, c->p->terms.n, "terms") ||
+    if (!plan_must_range(c, e->terms, c->p->terms.n, "terms") ||
         !plan_must(c, e->terms.n <= 64, "too many terms") ||
         !plan_must(c, c->row || (e->terms.n == 0 && e->constant == 0),
                    "the first must be 0"))
@@ -178,12 +177,11 @@ static bool atoms_disjoint(const PlanAtom *a, const PlanAtom *b)
            a->stride % b_end == 0;
 }
 
-/* Disjoint atoms; their sizes' product goes to out_size. */
-static bool must_atoms(PlanCheck *c, PlanRange r, int64_t *out_size)
+bool plan_must_atoms(PlanCheck *c, PlanRange r, int64_t *out_size)
 {
     const Plan *p = c->p;
 
-    if (!must_range(c, r, p->lists.n, "atoms") ||
+    if (!plan_must_range(c, r, p->lists.n, "atoms") ||
         !plan_must(c, r.n <= 32, "too many atoms"))
         return false;
     *out_size = 1;
@@ -209,8 +207,9 @@ static bool check_group(PlanCheck *c, const PlanGroup *g)
     const uint32_t *list = c->p->lists.v;
     int64_t size;
 
-    if (!must_text(c, g->name, "name") || !must_atoms(c, g->atoms, &size) ||
-        !must_range(c, g->picks, c->p->lists.n, "picks") ||
+    if (!plan_must_text(c, g->name, "name") ||
+        !plan_must_atoms(c, g->atoms, &size) ||
+        !plan_must_range(c, g->picks, c->p->lists.n, "picks") ||
         !plan_must(c, !g->picks.n || g->atoms.n, "picks without an atom"))
         return false;
     for (uint32_t i = 0; i < g->picks.n; i++) {
@@ -223,7 +222,6 @@ static bool check_group(PlanCheck *c, const PlanGroup *g)
     return true;
 }
 
-/* After check_group: the number of members. */
 int64_t plan_check_group_size(const Plan *p, uint32_t group)
 {
     const PlanGroup *g = &p->groups.v[group];
@@ -238,13 +236,13 @@ int64_t plan_check_group_size(const Plan *p, uint32_t group)
 
 static bool check_peer(PlanCheck *c, const PlanPeer *peer)
 {
-    return must_text(c, peer->name, "name") &&
+    return plan_must_text(c, peer->name, "name") &&
            plan_must_row(c, peer->atom, c->p->atoms.n, "atom");
 }
 
 static bool check_stream(PlanCheck *c, const PlanStream *s)
 {
-    return must_text(c, s->name, "name") &&
+    return plan_must_text(c, s->name, "name") &&
            plan_must(c,
                      s->kind <= PLAN_STREAM_COPY &&
                          (s->kind == PLAN_STREAM_COMPUTE) == (c->row == 0),
@@ -253,200 +251,16 @@ static bool check_stream(PlanCheck *c, const PlanStream *s)
 
 static bool check_place(PlanCheck *c, const PlanPlace *place)
 {
-    return must_text(c, place->file, "file") && must_text(c, place->op, "op") &&
-           must_text(c, place->tensor, "tensor");
-}
-
-/* ---- training and data --------------------------------------------------- */
-
-static bool check_training(PlanCheck *c, const PlanTraining *t)
-{
-    int64_t tokens;
-
-    return plan_must(c, t->steps >= 0, "steps is negative") &&
-           must_positive(c, t->global_batch, "global_batch") &&
-           must_positive(c, t->micro_batch, "micro_batch") &&
-           must_positive(c, t->seq_length, "seq_length") &&
-           must_positive(c, t->microbatches, "microbatches") &&
-           plan_must(c,
-                     !__builtin_mul_overflow(t->micro_batch, t->seq_length,
-                                             &tokens) &&
-                         tokens < (int64_t)1 << MAX_EXTENT_BITS,
-                     "a microbatch is too large") &&
-           plan_must(c, t->optimizer <= PLAN_SGD, "optimizer is %u",
-                     t->optimizer) &&
-           plan_must(c,
-                     (uint32_t)t->lr.style <= LR_WSD &&
-                         (uint32_t)t->lr.wsd_style <= WSD_MINUS_SQRT,
-                     "unknown schedule") &&
-           must_finite(c, t->lr.max, "lr") &&
-           must_finite(c, t->beta1, "beta1") &&
-           must_finite(c, t->beta2, "beta2") &&
-           must_text(c, t->metrics, "metrics");
-}
-
-static bool check_source(PlanCheck *c, const PlanSource *s)
-{
-    return must_text(c, s->path, "path") && must_finite(c, s->weight, "weight");
-}
-
-static bool check_data(PlanCheck *c, const PlanData *d)
-{
-    const PlanTraining *t = c->p->training.v;
-    int64_t batch;
-
-    return plan_must(c, d->kind <= PLAN_DATA_INDEXED, "kind is %u", d->kind) &&
-           must_text(c, d->split, "split") &&
-           must_range(c, d->sources, c->p->sources.n, "sources") &&
-           plan_must(c, d->kind == PLAN_DATA_SYNTHETIC || d->sources.n,
-                     "no sources") &&
-           must_positive(c, d->vocab, "vocab") &&
-           plan_must_row(c, d->shard, c->p->exprs.n, "shard") &&
-           plan_must(c,
-                     c->exprs[d->shard].low >= 0 &&
-                         c->exprs[d->shard].high < d->shards,
-                     "shard is not below shards") &&
-           plan_must(
-               c,
-               !__builtin_mul_overflow(t->micro_batch, t->microbatches,
-                                       &batch) &&
-                   !__builtin_mul_overflow(batch, (int64_t)d->shards, &batch) &&
-                   batch == t->global_batch,
-               "the microbatches do not make up the global batch");
-}
-
-/* ---- state --------------------------------------------------------------- */
-
-static bool check_dim(PlanCheck *c, const PlanDim *d)
-{
-    return must_text(c, d->name, "name") &&
-           must_positive(c, d->logical, "logical") &&
-           must_positive(c, d->padded, "padded") &&
-           plan_must(c, d->padded >= d->logical, "padded is below logical");
-}
-
-static bool check_split(PlanCheck *c, const PlanSplit *s)
-{
-    int64_t size;
-
-    return must_atoms(c, *s, &size);
-}
-
-static bool check_field(PlanCheck *c, const PlanField *f)
-{
-    return plan_must(c, f->kind < PLAN_FIELDS, "kind is %u", f->kind) &&
-           plan_must(c, f->dtype <= PLAN_BF16, "dtype is %u", f->dtype) &&
-           plan_must_row(c, f->owner, c->p->exprs.n, "owner");
-}
-
-static bool field_elements(PlanCheck *c, const PlanTensor *t,
-                           const PlanField *f, int64_t *out)
-{
-    *out = 1;
-    for (uint32_t d = 0; d < t->dims.n; d++) {
-        int64_t padded = c->p->dims.v[t->dims.first + d].padded, parts;
-        if (!must_atoms(c, c->p->splits.v[f->splits + d], &parts) ||
-            !plan_must(c, padded % parts == 0,
-                       "dimension %u of size %lld in %lld parts", d,
-                       (long long)padded, (long long)parts) ||
-            !plan_must(c,
-                       !__builtin_mul_overflow(*out, padded / parts, out) &&
-                           *out < (int64_t)1 << MAX_EXTENT_BITS,
-                       "too large"))
-            return false;
-    }
-    return true;
-}
-
-static bool check_tensor_field(PlanCheck *c, const PlanTensor *t,
-                               const PlanField *f)
-{
-    uint64_t limit = (uint64_t)1 << MAX_EXTENT_BITS;
-    uint64_t slots = t->layers.n ? t->layers.n : 1;
-    int64_t elements, last;
-
-    if (!plan_must(c, f->splits == c->next_split, "splits out of order") ||
-        !must_range(c, (PlanRange){f->splits, t->dims.n}, c->p->splits.n,
-                    "splits") ||
-        !field_elements(c, t, f, &elements) ||
-        !plan_must(c, f->address < limit && f->layer_stride < limit,
-                   "wrong address"))
-        return false;
-    c->next_split += t->dims.n;
-    if (__builtin_mul_overflow((int64_t)f->layer_stride, (int64_t)slots - 1,
-                               &last) ||
-        __builtin_add_overflow(last, (int64_t)f->address, &last))
-        return plan_must(c, false, "overflow");
-    return plan_must_address(c, (int64_t)f->address, last,
-                             (uint64_t)elements * plan_dtype_bytes(f->dtype));
-}
-
-static bool check_export(PlanCheck *c, const PlanTensor *t)
-{
-    int64_t rows = 1, columns = 1, height, width, bottom, right;
-
-    if (t->export_name == PLAN_NONE)
-        return true;
-    for (uint32_t d = 0; d < t->dims.n; d++) {
-        int64_t *side = d < t->row_dims ? &rows : &columns;
-        if (__builtin_mul_overflow(
-                *side, c->p->dims.v[t->dims.first + d].logical, side))
-            return plan_must(c, false, "overflow");
-    }
-    height = t->transpose ? columns : rows;
-    width = t->transpose ? rows : columns;
-    if (!plan_must(c,
-                   t->columns <= 1 || (t->transpose ? t->row_dims > 0
-                                                    : t->row_dims < t->dims.n),
-                   "an export with columns needs a dimension along its rows"))
-        return false;
-    return plan_must(
-        c,
-        t->row_dims <= t->dims.n && t->transpose <= 1 && t->row_offset >= 0 &&
-            t->column_offset >= 0 &&
-            !__builtin_add_overflow(t->row_offset, height, &bottom) &&
-            !__builtin_add_overflow(t->column_offset, width, &right) &&
-            bottom <= t->rows && right <= MC_MAX(t->columns, 1) &&
-            t->rows < (int64_t)1 << MAX_EXTENT_BITS &&
-            t->columns < (int64_t)1 << 32,
-        "wrong export shape");
-}
-
-static bool check_layers(PlanCheck *c, const PlanTensor *t)
-{
-    bool pattern = strstr(plan_text(c->p, t->name), "{l}") != NULL;
-
-    return must_range(c, t->layers, c->p->lists.n, "layers") &&
-           plan_must(c, pattern == (t->layers.n > 0),
-                     "the name and the layers do not agree");
-}
-
-static bool check_tensor(PlanCheck *c, const PlanTensor *t)
-{
-    if (!must_text(c, t->name, "name") ||
-        !must_text(c, t->export_name, "export_name") ||
-        !plan_must(c, t->init <= PLAN_INIT_NORMAL, "init is %u", t->init) ||
-        !must_finite(c, t->init_std, "init_std") ||
-        !must_follow(c, t->dims, c->p->dims.n, &c->next_dim, "dims") ||
-        !plan_must(c, t->dims.n <= PLAN_MAX_DIMS, "too many dimensions") ||
-        !must_follow(c, t->fields, c->p->fields.n, &c->next_field, "fields") ||
-        !check_layers(c, t) || !check_export(c, t))
-        return false;
-    for (uint32_t i = 0, seen = 0; i < t->fields.n; i++) {
-        const PlanField *f = &c->p->fields.v[t->fields.first + i];
-        if (!plan_must(c, !(seen & 1u << f->kind), "field twice") ||
-            !check_tensor_field(c, t, f))
-            return false;
-        seen |= 1u << f->kind;
-    }
-    return true;
+    return plan_must_text(c, place->file, "file") &&
+           plan_must_text(c, place->op, "op") &&
+           plan_must_text(c, place->tensor, "tensor");
 }
 
 /* ---- what instructions refer to ------------------------------------------ */
 
 static bool check_kernel(PlanCheck *c, const PlanKernel *k)
 {
-    return must_text(c, k->symbol, "symbol") &&
+    return plan_must_text(c, k->symbol, "symbol") &&
            plan_must(c, k->symbol != PLAN_NONE, "no symbol") &&
            plan_must(c, k->phases == 1 || k->phases == 2, "phases is %u",
                      k->phases) &&
@@ -472,9 +286,10 @@ static bool must_gemm_types(PlanCheck *c, const PlanGemm *g)
 
 static bool check_gemm(PlanCheck *c, const PlanGemm *g)
 {
-    return must_gemm_types(c, g) && must_positive(c, g->m, "m") &&
-           must_positive(c, g->n, "n") && must_positive(c, g->k, "k") &&
-           must_positive(c, g->batch, "batch") &&
+    return must_gemm_types(c, g) && plan_must_positive(c, g->m, "m") &&
+           plan_must_positive(c, g->n, "n") &&
+           plan_must_positive(c, g->k, "k") &&
+           plan_must_positive(c, g->batch, "batch") &&
            plan_must(c, g->lda >= (g->trans_a ? g->m : g->k),
                      "lda too small") &&
            plan_must(c, g->ldb >= (g->trans_b ? g->k : g->n),
@@ -501,23 +316,24 @@ static bool check_collective(PlanCheck *c, const PlanCollective *k)
 static bool check_reg(PlanCheck *c, const PlanReg *r)
 {
     return plan_must(c, r->kind <= PLAN_INTEGER, "kind is %u", r->kind) &&
-           must_text(c, r->name, "name");
+           plan_must_text(c, r->name, "name");
 }
 
 static bool check_segment(PlanCheck *c, const PlanSegment *s)
 {
-    return must_text(c, s->name, "name") &&
-           must_follow(c, s->instrs, c->p->instrs.n, &c->next_instr,
-                       "instructions") &&
-           must_follow(c, s->regs, c->p->regs.n, &c->next_reg, "registers") &&
+    return plan_must_text(c, s->name, "name") &&
+           plan_must_follow(c, s->instrs, c->p->instrs.n, &c->next_instr,
+                            "instructions") &&
+           plan_must_follow(c, s->regs, c->p->regs.n, &c->next_reg,
+                            "registers") &&
            plan_must(c, s->regs.n <= PLAN_MAX_ARGS, "too many registers");
 }
 
 static bool check_instr(PlanCheck *c, const PlanInstr *in)
 {
     return plan_must(c, in->op < PLAN_OPS, "op is %u", in->op) &&
-           must_follow(c, in->operands, c->p->operands.n, &c->next_operand,
-                       "operands") &&
+           plan_must_follow(c, in->operands, c->p->operands.n, &c->next_operand,
+                            "operands") &&
            plan_must_row(c, in->stream, c->p->streams.n, "stream") &&
            plan_must_row(c, in->place, c->p->places.n, "place");
 }
@@ -528,7 +344,8 @@ static bool check_operand(PlanCheck *c, const PlanOperand *o)
            plan_must(c, o->access <= (PLAN_READ | PLAN_WRITE), "access is %u",
                      o->access) &&
            plan_must_row(c, o->expr, c->p->exprs.n, "expr") &&
-           plan_must(c, o->bytes < (uint64_t)1 << MAX_EXTENT_BITS, "too large");
+           plan_must(c, o->bytes < (uint64_t)1 << PLAN_EXTENT_BITS,
+                     "too large");
 }
 
 /* ---- the walk ------------------------------------------------------------ */
@@ -568,13 +385,13 @@ static void check_tables(PlanCheck *c)
     EACH(peers, check_peer)
     EACH(streams, check_stream)
     EACH(places, check_place)
-    EACH(training, check_training)
-    EACH(sources, check_source)
-    EACH(data, check_data)
-    EACH(dims, check_dim)
-    EACH(splits, check_split)
-    EACH(fields, check_field)
-    EACH(tensors, check_tensor)
+    EACH(training, plan_check_training)
+    EACH(sources, plan_check_source)
+    EACH(data, plan_check_data)
+    EACH(dims, plan_check_dim)
+    EACH(splits, plan_check_split)
+    EACH(fields, plan_check_field)
+    EACH(tensors, plan_check_tensor)
     EACH(kernels, check_kernel)
     EACH(gemms, check_gemm)
     EACH(collectives, check_collective)
