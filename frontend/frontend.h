@@ -120,6 +120,8 @@ LrSchedule spec_lr(const Spec *s);
 /* Whether the MLP has a gate beside the up projection. */
 bool spec_gated(const Spec *s);
 StageTable stage_table(const Spec *s);
+/* The YAML's word for a module: "core_attn". */
+const char *spec_module_word(SpecModule module);
 
 /* ---- print.c ------------------------------------------------------------ */
 

@@ -523,6 +523,18 @@ static ValueId head_input(Model *x, ValueId n, const char *weight,
     return y;
 }
 
+/* Marks the node of a value as part of a module of training.recompute. */
+static ValueId in_module(Model *x, ValueId v, SpecModule module)
+{
+    NodeId def = value_of(x->m, v)->def;
+    Sym word = sym_intern(x->m->names, spec_module_word(module));
+    AttrsId attrs = attrs_with(x->m, node_of(x->m, def)->attrs,
+                               attr_of_sym(AK_MODULE, word));
+
+    node_of(x->m, def)->attrs = attrs;
+    return v;
+}
+
 static ValueId attention(Model *x, ValueId n)
 {
     Attr causal = attr_of_int(AK_CAUSAL, 1);
@@ -540,6 +552,7 @@ static ValueId attention(Model *x, ValueId n)
     at(x, "model.num_attention_heads");
     o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3, attrs_intern(x->m, &causal, 1),
               x->loc);
+    in_module(x, o, MODULE_CORE_ATTN);
     y = hinted(x, dot(x, o, param(x, "proj"), "sbh"), "residual");
     if (x->spec->model.linear_bias) {
         at(x, "model.linear_bias");
@@ -584,6 +597,7 @@ static ValueId mlp_input(Model *x, ValueId n, const char *weight)
 
     at(x, "model.ffn_hidden_size");
     y = named(x, dot(x, n, param(x, weight), "sbf"), weight);
+    in_module(x, y, MODULE_MLP);
     if (!x->spec->model.linear_bias)
         return y;
     at(x, "model.linear_bias");

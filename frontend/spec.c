@@ -135,3 +135,12 @@ Spec *spec_shrink(Arena *a, const Spec *s)
     diag_free(d);
     return small;
 }
+
+const char *spec_module_word(SpecModule module)
+{
+    const Option *o = schema_key("training.recompute.modules")->options;
+
+    while (o->value != (int)module)
+        o++;
+    return o->words;
+}

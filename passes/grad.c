@@ -31,6 +31,7 @@ typedef struct {
 
 typedef struct {
     Module *m;
+    const Spec *spec;
     FuncGrad *of; /* by FuncId */
 } GradPass;
 
@@ -327,9 +328,32 @@ static bool is_free(const Module *m, ValueId v)
            (op_info[op].flags & OPF_GENERATOR) != 0;
 }
 
-static bool is_cheap(const Module *m, ValueId v)
+/* Whether the user wants v computed again although it is expensive:
+ * everything in a layer, or what belongs to a module of recompute.modules. */
+static bool asked_again(const Grad *g, ValueId v)
 {
-    return (op_info[def_op(m, v)].flags & OPF_CHEAP) != 0;
+    const Spec *spec = g->pass->spec;
+    const Node *n = &g->m->nodes.v[g->m->values.v[v.i].def.i];
+    Sym module = attr_sym(g->m, n->attrs, AK_MODULE);
+    SpecChoiceList asked = spec->training.recompute.modules;
+
+    if (!g->info->scanned || n->op == OP_NONE)
+        return false;
+    if (spec->training.recompute.granularity == RECOMPUTE_FULL)
+        return true;
+    if (spec->training.recompute.granularity == RECOMPUTE_NONE)
+        return false;
+    for (uint32_t i = 0; i < asked.n; i++)
+        if (strcmp(sym_text(g->m->names, module),
+                   spec_module_word((SpecModule)asked.v[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Computed again in the backward rather than saved, if that is possible. */
+static bool is_cheap(const Grad *g, ValueId v)
+{
+    return (op_info[def_op(g->m, v)].flags & OPF_CHEAP) || asked_again(g, v);
 }
 
 /* Whether v can be computed from saved values by cheap ops alone. */
@@ -340,7 +364,7 @@ static bool follows_from_saved(const Remat *r, ValueId v)
 
     if (is_saved(r, v) || (is_free(m, v) && n->nargs == 0))
         return true;
-    if (!is_cheap(m, v) && !is_free(m, v))
+    if (!is_cheap(r->g, v) && !is_free(m, v))
         return false;
     for (uint32_t i = 0; i < n->nargs; i++)
         if (!follows_from_saved(r, node_arg(m, n, i)))
@@ -391,7 +415,7 @@ static void least_search(Remat *r, ValueId v, ValueId at, ValueId *best)
     const Module *m = r->g->m;
     const Node *n = &m->nodes.v[m->values.v[at.i].def.i];
 
-    for (uint32_t i = 0; is_cheap(m, at) && i < n->nargs; i++) {
+    for (uint32_t i = 0; is_cheap(r->g, at) && i < n->nargs; i++) {
         ValueId u = node_arg(m, n, i);
 
         if (value_bytes(m, u) < value_bytes(m, *best) && follows_from(r, v, u))
@@ -410,15 +434,27 @@ static ValueId least_saved(Remat *r, ValueId v)
     return best;
 }
 
+/* Full recomputation starts from the layer's input. */
+static void need_params(Grad *g)
+{
+    const Func *fwd = func_of(g->m, g->fwd);
+
+    for (uint32_t i = 0; i < fwd->params.n; i++)
+        grad_need(g, fwd->params.v[i]);
+}
+
 static void choose_saved(Remat *r)
 {
     Grad *g = r->g;
     uint32_t n;
 
+    if (g->info->scanned &&
+        g->pass->spec->training.recompute.granularity == RECOMPUTE_FULL)
+        need_params(g);
     sort_needed(g);
     n = g->needed.n;
     for (uint32_t i = 0; i < n; i++)
-        if (!is_cheap(g->m, g->needed.v[i]) && !is_free(g->m, g->needed.v[i]))
+        if (!is_cheap(g, g->needed.v[i]) && !is_free(g->m, g->needed.v[i]))
             save(r, g->needed.v[i]);
     for (uint32_t i = 0; i < n; i++)
         if (!is_saved(r, g->needed.v[i]) &&
@@ -583,11 +619,10 @@ static void grad_function(GradPass *p, FuncId f)
 bool pass_grad(Module *m, const Spec *spec)
 {
     /* Functions made on the way are backward ones and need no entry. */
-    GradPass p = {m, arena_array(m->arena, FuncGrad, m->funcs.n)};
+    GradPass p = {m, spec, arena_array(m->arena, FuncGrad, m->funcs.n)};
     unsigned errors = diag_errors(m->diag);
     uint32_t before = m->funcs.n;
 
-    (void)spec;
     grad_function(&p, m->entry.v[0]);
     for (uint32_t i = 0; i < before; i++) {
         vec_free(&p.of[i].saved);
