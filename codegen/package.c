@@ -128,14 +128,18 @@ static const char launch_text[] =
     "dir=$(dirname \"$0\")\n"
     "rank=${RANK:-${OMPI_COMM_WORLD_RANK:-"
     "${PMIX_RANK:-${SLURM_PROCID:-0}}}}\n"
-    "exec \"$dir/$(printf 'rank-%05d' \"$rank\")\" \"$@\"\n";
+    "exec \"$dir/$(printf 'rank-%05d' \"$rank\")\" ";
 
 static bool write_launch(Package *p)
 {
+    int64_t threads = p->in->spec->target.threads; /* 0: the rank decides */
     Buf text = {0};
     bool ok;
 
     buf_puts(&text, launch_text);
+    if (threads > 0)
+        buf_printf(&text, "--threads %lld ", (long long)threads);
+    buf_puts(&text, "\"$@\"\n");
     ok = write_file(p, "launch", &text) &&
          (chmod(path_in(p, "launch"), 0755) == 0 ||
           fail(p, "write", path_in(p, "launch"), errno));
