@@ -1,0 +1,114 @@
+/* model_head.c - the final norm, logits and cross-entropy.
+ *
+ * The logits exist one piece of the sequence at a time: the head is a scan
+ * over pieces, and each adds its token losses to @loss.
+ */
+#include "frontend/model_priv.h"
+
+/* The largest piece of the logits that exists at once on one rank. */
+enum { LOGITS_ELEMENTS = 32 << 20 };
+
+/* Into how many pieces of the local sequence the logits are cut. */
+static int64_t head_chunks(const Model *x)
+{
+    const Spec *spec = x->spec;
+    int64_t split =
+        spec->parallel.cp * (spec->parallel.sp ? spec->parallel.tp : 1);
+    int64_t local = x->s / split;
+    int64_t row = spec->training.micro_batch_size * (x->v / spec->parallel.tp) *
+                  (spec->parallel.sp ? spec->parallel.tp : 1);
+
+    for (int64_t n = 1; n < local; n++)
+        if (local % n == 0 && local / n * row <= LOGITS_ELEMENTS)
+            return n;
+    return local;
+}
+
+/* Logits of padded vocabulary rows are pushed to -1e30 before the maximum and
+ * weigh exactly nothing in the sum. */
+static ValueId masked(Model *x, ValueId logits, ValueId in_range)
+{
+    ValueId out = model_binary(x, OP_SUB, in_range, model_number(x, 1.0));
+
+    return model_binary(x, OP_ADD, logits,
+                        model_binary(x, OP_MUL, out, model_number(x, 1e30)));
+}
+
+static ValueId vocab_op(Model *x, Op op, const ValueId *args, uint32_t nargs)
+{
+    Attr list[] = {attr_of_sym(AK_DIMS, sym_intern(x->m->names, "v")),
+                   attr_of_int(AK_SIZE, x->v),
+                   attr_of_int(AK_LIMIT, x->spec->model.vocab_size)};
+    uint32_t n = op == OP_INRANGE ? 3 : 2;
+
+    return ir_op(x->m, x->f, op, args, nargs, attrs_intern(x->m, list, n),
+                 x->loc);
+}
+
+/* Sum of token losses over this piece, times 1/(valid targets of the global
+ * batch): log sum exp(logits) - logits[label], with a shift that cancels. */
+static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels)
+{
+    bool padded = x->v != x->spec->model.vocab_size;
+    ValueId in_range = {0}, open = logits, top, e, sum, target, loss;
+    TypeId scalar = type_make(x->m, DT_F32, "", NULL);
+    Attr what = attr_of_sym(AK_WHAT, sym_intern(x->m->names, "inv_targets"));
+    NodeId host;
+
+    if (padded) {
+        in_range = vocab_op(x, OP_INRANGE, NULL, 0);
+        open = masked(x, logits, in_range);
+    }
+    top = ir_max(x->m, x->f, open, "sb", x->loc);
+    e = model_binary(x, OP_EXPSUB, open, top);
+    if (padded)
+        e = model_binary(x, OP_MUL, e, in_range);
+    sum = ir_sum(x->m, x->f, e, "sb", x->loc);
+    target =
+        model_binary(x, OP_MUL, logits, vocab_op(x, OP_ONEHOT, &labels, 1));
+    target = ir_sum(x->m, x->f, target, "sb", x->loc);
+    loss =
+        model_binary(x, OP_SUB, model_binary(x, OP_LOGADD, sum, top), target);
+    loss = model_binary(x, OP_MUL, loss, model_unary(x, OP_VALID, labels));
+    loss = ir_sum(x->m, x->f, loss, "", x->loc);
+    host = node_new(x->m, x->f, OP_HOST, NULL, 0, attrs_intern(x->m, &what, 1),
+                    &scalar, 1, x->loc);
+    return model_binary(x, OP_MUL, loss, node_res(node_of(x->m, host), 0));
+}
+
+static FuncId build_chunk(Model *x, int64_t chunks, TensorId loss)
+{
+    FuncId f = model_begin(x, "head.chunk", "model.vocab_size");
+    TypeId whole = model_type(x, x->compute, "sbh");
+    TypeId ids = model_type(x, DT_I32, "sb");
+    TypeId part = type_resized(x->m, whole, 's', x->s / chunks);
+    TypeId ids_part = type_resized(x->m, ids, 's', x->s / chunks);
+    ValueId n = func_param(x->m, f, part, "x");
+    ValueId labels = func_param(x->m, f, ids_part, "labels");
+    bool tied = x->spec->model.tie_embeddings;
+    ValueId logits =
+        model_dot(x, n, model_param(x, tied ? "embed" : "head"), "sbv");
+
+    model_hint(x, n, "residual");
+    model_hint(x, labels, "batch");
+    ir_accum(x->m, f, loss, FIELD_ACC,
+             cross_entropy(x, model_name(x, logits, "logits"), labels), x->loc);
+    return f;
+}
+
+FuncId model_head(Model *x, TensorId loss)
+{
+    int64_t chunks = head_chunks(x);
+    FuncId chunk = build_chunk(x, chunks, loss);
+    FuncId f = model_begin(x, "head", "model.vocab_size");
+    ValueId in = func_param(x->m, f, model_type(x, x->compute, "sbh"), "x");
+    ValueId labels = func_param(x->m, f, model_type(x, DT_I32, "sb"), "labels");
+    Scan scan = {chunk, 's', 0, chunks, false};
+    ValueId args[2];
+
+    model_hint(x, in, "residual");
+    args[0] = model_norm(x, in, "norm");
+    args[1] = labels;
+    ir_call(x->m, f, scan, args, "ss", "", x->loc);
+    return f;
+}

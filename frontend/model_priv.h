@@ -1,0 +1,65 @@
+/* model_priv.h - a model graph under construction; shared by model*.c. */
+#ifndef MEGAC_FRONTEND_MODEL_PRIV_H
+#define MEGAC_FRONTEND_MODEL_PRIV_H
+
+#include "frontend/frontend.h"
+#include "frontend/model.h"
+
+typedef struct {
+    const Spec *spec;
+    Module *m;
+    FuncId f; /* the function under construction */
+    Loc loc;  /* the YAML key that the next nodes come from */
+    DType compute;
+    bool gpt2; /* Hugging Face names of the GPT-2 family */
+    int64_t s, b, h, g, r, d, f_, v, p, layers;
+} Model;
+
+/* ---- model_mesh.c: the mesh and the layouts of what has a name ---------- */
+
+void model_mesh(Model *x);
+void model_hints(Model *x);
+/* How a weight with these dimensions is split where it is used. */
+LayoutId model_weight_layout(Model *x, const char *dims);
+/* The same, split over its replicas too where a dimension allows it. */
+LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t);
+
+/* ---- model_tensors.c: parameters, their state and their files ----------- */
+
+int64_t model_size(const Model *x, char dim);
+TypeId model_type(Model *x, DType dtype, const char *dims);
+/* The parameter's value in the function under construction; the tensor is
+ * made at its first use. */
+ValueId model_param(Model *x, const char *name);
+TensorId model_metric(Model *x, const char *name);
+
+/* ---- model_spell.c: nodes in few words ----------------------------------- */
+
+/* The next nodes come from the key `path`. */
+Loc model_at(Model *x, const char *path);
+ValueId model_unary(Model *x, Op op, ValueId a);
+ValueId model_binary(Model *x, Op op, ValueId a, ValueId b);
+ValueId model_number(Model *x, double value);
+ValueId model_ratio(Model *x, int64_t p, int64_t q);
+/* Rounds to the compute type. */
+ValueId model_round(Model *x, ValueId a);
+ValueId model_hint(Model *x, ValueId a, const char *hint);
+ValueId model_name(Model *x, ValueId a, const char *name);
+/* Sum over one dimension. */
+ValueId model_sum(Model *x, ValueId a, char dim);
+ValueId model_dot(Model *x, ValueId a, ValueId b, const char *dims);
+ValueId model_bias(Model *x, ValueId y, const char *name);
+FuncId model_begin(Model *x, const char *name, const char *path);
+void model_result(Model *x, ValueId v);
+
+/* ---- model_layer.c: the block of a layer --------------------------------- */
+
+/* RMSNorm or LayerNorm over h with the parameter `weight`. */
+ValueId model_norm(Model *x, ValueId a, const char *weight);
+FuncId model_layer(Model *x);
+
+/* ---- model_head.c: logits and cross-entropy ------------------------------ */
+
+FuncId model_head(Model *x, TensorId loss);
+
+#endif

@@ -1,0 +1,80 @@
+/* model_spell.c - short spellings for the nodes of a model graph. */
+#include "frontend/model_priv.h"
+
+Loc model_at(Model *x, const char *path)
+{
+    x->loc = spec_loc(x->spec, path);
+    return x->loc;
+}
+
+ValueId model_unary(Model *x, Op op, ValueId a)
+{
+    return ir_unary(x->m, x->f, op, a, x->loc);
+}
+
+ValueId model_binary(Model *x, Op op, ValueId a, ValueId b)
+{
+    return ir_binary(x->m, x->f, op, a, b, x->loc);
+}
+
+ValueId model_number(Model *x, double value)
+{
+    return ir_const(x->m, x->f, value, x->loc);
+}
+
+ValueId model_ratio(Model *x, int64_t p, int64_t q)
+{
+    return ir_ratio(x->m, x->f, p, q, false, x->loc);
+}
+
+ValueId model_round(Model *x, ValueId a)
+{
+    return ir_cast(x->m, x->f, a, x->compute, x->loc);
+}
+
+ValueId model_hint(Model *x, ValueId a, const char *hint)
+{
+    value_of(x->m, a)->hint = sym_intern(x->m->names, hint);
+    return a;
+}
+
+ValueId model_name(Model *x, ValueId a, const char *name)
+{
+    value_of(x->m, a)->name = sym_intern(x->m->names, name);
+    return a;
+}
+
+/* Sum over one dimension. */
+ValueId model_sum(Model *x, ValueId a, char dim)
+{
+    const Type *t = value_type(x->m, a);
+    char keep[IR_MAX_DIMS + 1];
+    size_t n = 0;
+
+    for (uint8_t i = 0; i < t->ndim; i++)
+        if (t->dim[i] != dim)
+            keep[n++] = t->dim[i];
+    keep[n] = '\0';
+    return ir_sum(x->m, x->f, a, keep, x->loc);
+}
+
+ValueId model_dot(Model *x, ValueId a, ValueId b, const char *dims)
+{
+    return ir_dot(x->m, x->f, a, b, dims, x->compute, x->loc);
+}
+
+ValueId model_bias(Model *x, ValueId y, const char *name)
+{
+    return model_round(x, model_binary(x, OP_ADD, y, model_param(x, name)));
+}
+
+FuncId model_begin(Model *x, const char *name, const char *path)
+{
+    x->f = func_new(x->m, name, FUNC_GRAPH, model_at(x, path));
+    return x->f;
+}
+
+void model_result(Model *x, ValueId v)
+{
+    vec_push(&func_of(x->m, x->f)->results, v);
+}

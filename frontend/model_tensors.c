@@ -1,0 +1,236 @@
+/* model_tensors.c - the parameters: names, dimensions, state, file.
+ *
+ * One row per parameter says what it is called here and in both families of
+ * Hugging Face files, its dimensions and how it starts.  A tensor comes into
+ * being when the graph first reads it.
+ */
+#include "frontend/model_priv.h"
+
+#include <math.h>
+
+/* One row per parameter: what it is called here and in both families of
+ * Hugging Face files, its dimensions, how it starts. */
+typedef struct {
+    const char *name, *llama, *gpt2;
+    const char *dims;
+    InitKind init;
+    bool output;  /* its std is divided by sqrt(2 * layers) */
+    uint8_t rows; /* how many leading dims are rows of the file's matrix */
+} ParamRow;
+
+static const ParamRow param_rows[] = {
+    {"embed", "model.embed_tokens.weight", "transformer.wte.weight", "vh",
+     INIT_NORMAL, false, 1},
+    {"positions", "model.embed_positions.weight", "transformer.wpe.weight",
+     "ph", INIT_NORMAL, false, 1},
+    {"norm1", "input_layernorm.weight", "ln_1.weight", "h", INIT_ONES, false,
+     1},
+    {"norm1.bias", "input_layernorm.bias", "ln_1.bias", "h", INIT_ZEROS, false,
+     1},
+    {"q", "self_attn.q_proj.weight", "attn.c_attn.weight", "grdh", INIT_NORMAL,
+     false, 3},
+    {"k", "self_attn.k_proj.weight", "attn.c_attn.weight", "gdh", INIT_NORMAL,
+     false, 2},
+    {"v", "self_attn.v_proj.weight", "attn.c_attn.weight", "gdh", INIT_NORMAL,
+     false, 2},
+    {"q.bias", "self_attn.q_proj.bias", "attn.c_attn.bias", "grd", INIT_ZEROS,
+     false, 3},
+    {"k.bias", "self_attn.k_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS,
+     false, 2},
+    {"v.bias", "self_attn.v_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS,
+     false, 2},
+    {"q_norm", "self_attn.q_norm.weight", "attn.q_norm.weight", "d", INIT_ONES,
+     false, 1},
+    {"k_norm", "self_attn.k_norm.weight", "attn.k_norm.weight", "d", INIT_ONES,
+     false, 1},
+    {"proj", "self_attn.o_proj.weight", "attn.c_proj.weight", "hgrd",
+     INIT_NORMAL, true, 1},
+    {"proj.bias", "self_attn.o_proj.bias", "attn.c_proj.bias", "h", INIT_ZEROS,
+     false, 1},
+    {"norm2", "post_attention_layernorm.weight", "ln_2.weight", "h", INIT_ONES,
+     false, 1},
+    {"norm2.bias", "post_attention_layernorm.bias", "ln_2.bias", "h",
+     INIT_ZEROS, false, 1},
+    {"gate", "mlp.gate_proj.weight", "mlp.c_gate.weight", "fh", INIT_NORMAL,
+     false, 1},
+    {"up", "mlp.up_proj.weight", "mlp.c_fc.weight", "fh", INIT_NORMAL, false,
+     1},
+    {"gate.bias", "mlp.gate_proj.bias", "mlp.c_gate.bias", "f", INIT_ZEROS,
+     false, 1},
+    {"up.bias", "mlp.up_proj.bias", "mlp.c_fc.bias", "f", INIT_ZEROS, false, 1},
+    {"down", "mlp.down_proj.weight", "mlp.c_proj.weight", "hf", INIT_NORMAL,
+     true, 1},
+    {"down.bias", "mlp.down_proj.bias", "mlp.c_proj.bias", "h", INIT_ZEROS,
+     false, 1},
+    {"norm", "model.norm.weight", "transformer.ln_f.weight", "h", INIT_ONES,
+     false, 1},
+    {"norm.bias", "model.norm.bias", "transformer.ln_f.bias", "h", INIT_ZEROS,
+     false, 1},
+    {"head", "lm_head.weight", "lm_head.weight", "vh", INIT_NORMAL, false, 1},
+};
+
+int64_t model_size(const Model *x, char dim)
+{
+    switch (dim) {
+    case 's':
+        return x->s;
+    case 'b':
+        return x->b;
+    case 'h':
+        return x->h;
+    case 'g':
+        return x->g;
+    case 'r':
+        return x->r;
+    case 'd':
+        return x->d;
+    case 'f':
+        return x->f_;
+    case 'v':
+        return x->v;
+    case 'p':
+        return x->p;
+    default:
+        mc_bug(__FILE__, __LINE__, "a dimension of the model");
+    }
+}
+
+TypeId model_type(Model *x, DType dtype, const char *dims)
+{
+    int64_t size[IR_MAX_DIMS];
+
+    for (size_t i = 0; dims[i]; i++)
+        size[i] = model_size(x, dims[i]);
+    return type_make(x->m, dtype, dims, size);
+}
+
+static bool per_layer(const ParamRow *row)
+{
+    return strncmp(row->llama, "model.", 6) != 0 &&
+           strncmp(row->llama, "lm_head", 7) != 0;
+}
+
+/* GPT-2 keeps its linear weights transposed, and q, k, v side by side. */
+static void export_gpt2(Model *x, const ParamRow *row, Export *file)
+{
+    bool linear = per_layer(row) && strlen(row->dims) > 1 && file->cols > 0;
+    int64_t q = x->g * x->r * x->d, kv = x->g * x->d;
+
+    file->transpose = linear;
+    if (!strstr(row->gpt2, "c_attn"))
+        return;
+    file->fused_rows = q + 2 * kv;
+    file->row_offset = row->name[0] == 'q'   ? 0
+                       : row->name[0] == 'k' ? q
+                                             : q + kv;
+}
+
+static void export_row(Model *x, const ParamRow *row, Tensor *t)
+{
+    const char *own = x->gpt2 ? row->gpt2 : row->llama;
+    const char *prefix = !per_layer(row) ? ""
+                         : x->gpt2       ? "transformer.h.{l}."
+                                         : "model.layers.{l}.";
+    const char *full = arena_printf(x->m->arena, "%s%s", prefix, own);
+
+    t->file.name = sym_intern(x->m->names, full);
+    t->file.rows = 1;
+    for (uint8_t i = 0; i < t->logical.ndim; i++) {
+        if (i < row->rows)
+            t->file.rows *= t->logical.size[i];
+        else
+            t->file.cols = MC_MAX(t->file.cols, 1) * t->logical.size[i];
+    }
+    t->file.fused_rows = t->file.rows;
+    if (x->gpt2)
+        export_gpt2(x, row, &t->file);
+}
+
+static void set_fields(Model *x, Tensor *t)
+{
+    bool adam = x->spec->training.optimizer.type == OPT_ADAMW;
+
+    for (int i = 0; i < FIELD_COUNT; i++)
+        t->field_dtype[i] = DT_F32;
+    t->field_dtype[FIELD_PARAM] = x->compute;
+    t->fields = 1u << FIELD_PARAM | 1u << FIELD_GRAD | 1u << FIELD_GSUM;
+    if (x->compute != DT_F32)
+        t->fields |= 1u << FIELD_MASTER;
+    if (adam)
+        t->fields |= 1u << FIELD_M | 1u << FIELD_V;
+}
+
+/* ZeRO (Rajbhandari et al. 2020) is where things rest: 1 shards what only the
+ * optimizer touches, 2 also the gradients, 3 also the parameters. */
+static void set_rest(Model *x, Tensor *t, LayoutId use)
+{
+    static const SpecSharding from[FIELD_COUNT] = {
+        [FIELD_PARAM] = SHARD_OPTIM_GRADS_PARAMS,
+        [FIELD_MASTER] = SHARD_OPTIM,
+        [FIELD_GRAD] = SHARD_OPTIM_GRADS,
+        [FIELD_GSUM] = SHARD_OPTIM,
+        [FIELD_M] = SHARD_OPTIM,
+        [FIELD_V] = SHARD_OPTIM,
+        [FIELD_ACC] = SHARD_OPTIM,
+    };
+    LayoutId shard = model_shard_layout(x, use, type_of(x->m, t->type));
+
+    for (int i = 0; i < FIELD_COUNT; i++)
+        t->rest[i] = x->spec->parallel.sharding >= from[i] ? shard : use;
+}
+
+static TensorId add_param(Model *x, const char *name)
+{
+    const ParamRow *row = param_rows;
+    Tensor t = {0};
+
+    while (strcmp(row->name, name) != 0)
+        row++;
+    t.name = sym_intern(x->m->names, name);
+    t.type = model_type(x, x->compute, row->dims);
+    t.logical = *type_of(x->m, t.type);
+    for (uint8_t i = 0; i < t.logical.ndim; i++)
+        if (t.logical.dim[i] == 'v' && row->dims[0] == 'v')
+            t.logical.size[i] = x->spec->model.vocab_size;
+    t.per_layer = per_layer(row);
+    t.parameter = true;
+    t.decay = row->init == INIT_NORMAL;
+    t.init = row->init;
+    t.init_std = x->spec->model.init_std;
+    if (row->output)
+        t.init_std /= sqrt(2.0 * (double)x->layers);
+    t.loc = x->loc;
+    set_fields(x, &t);
+    set_rest(x, &t, model_weight_layout(x, row->dims));
+    if (strcmp(name, "embed") == 0 && x->spec->model.tie_embeddings)
+        t.tied = mesh_axis(x->m, "embed");
+    export_row(x, row, &t);
+    return tensor_new(x->m, &t);
+}
+
+/* The parameter's value in the function under construction; the tensor is
+ * made at its first use. */
+ValueId model_param(Model *x, const char *name)
+{
+    TensorId t = tensor_find(x->m, sym_intern(x->m->names, name));
+
+    if (t.i == 0)
+        t = add_param(x, name);
+    return ir_read(x->m, x->f, t, FIELD_PARAM, x->loc);
+}
+
+TensorId model_metric(Model *x, const char *name)
+{
+    Tensor t = {0};
+
+    t.name = sym_intern(x->m->names, name);
+    t.type = type_make(x->m, DT_F32, "", NULL);
+    t.logical = *type_of(x->m, t.type);
+    t.fields = 1u << FIELD_ACC;
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        t.field_dtype[i] = DT_F32;
+        t.rest[i] = layout_whole(x->m);
+    }
+    t.loc = x->loc;
+    return tensor_new(x->m, &t);
+}
