@@ -148,13 +148,14 @@ static Status stuck(const Comm *c, double seconds)
     return status_make(STATUS_RUN, "no progress for %.0f s", seconds);
 }
 
-/* Gives the processor away, the longer nothing happens the more willingly. */
+/* Gives the processor away, the longer nothing happens the more willingly:
+ * other ranks, or the peer itself, may need it. */
 static void rest(unsigned polls)
 {
-    enum { EAGER = 200, YIELDING = 20000 };
+    enum { EAGER = 200, YIELDING = 4000, SLEEP_NS = 20000 };
 
     if (polls > YIELDING)
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     else if (polls > EAGER)
         sched_yield();
 }

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <xxhash.h>
 
 enum { RANKS = 4, N = 1000 };
 
@@ -326,7 +327,56 @@ static void opposite_orders(Rig *r)
     rig_end(r);
 }
 
-/* ---- scenario 5: nobody sends -------------------------------------------- */
+/* ---- scenario 5: the same bits everywhere, every time -------------------- */
+
+static unsigned long long hash(const Rig *r, uint64_t address, size_t words)
+{
+    return XXH3_64bits(at(r, address), 4 * words);
+}
+
+/* Sums of random numbers, whose rounding shows the order of addition. */
+static void same_bits(Rig *r)
+{
+    enum { SMALL = 37, LARGE = 8000, BF16 = 5000 };
+    char own[64], *all, first[64] = "";
+
+    rig_begin(r);
+    collective(r, 0,
+               (PlanCollective){
+                   .kind = PLAN_ALL_REDUCE, .group = r->all, .count = SMALL},
+               0, 4 * SMALL, 0, 4 * SMALL);
+    collective(r, 0,
+               (PlanCollective){
+                   .kind = PLAN_ALL_REDUCE, .group = r->all, .count = LARGE},
+               256, 4 * LARGE, 256, 4 * LARGE);
+    collective(r, 0,
+               (PlanCollective){.kind = PLAN_ALL_REDUCE,
+                                .dtype = PLAN_BF16,
+                                .group = r->all,
+                                .count = BF16},
+               32768, 2 * BF16, 32768, 2 * BF16);
+    rig_bind(r, 20);
+    for (int time = 0; time < 3; time++) {
+        srand(r->rank);
+        for (int i = 0; i < 8192; i++)
+            set_float(r, 0, i, (float)rand() / 1e6f);
+        for (int i = 0; i < BF16; i++) /* a random fraction, exponent 127 */
+            memcpy(at(r, 32768) + 2 * i,
+                   &(uint16_t){(uint16_t)(0x3f80 | (rand() & 0x7f))}, 2);
+        succeed(exec_step(r->exec));
+        snprintf(own, sizeof own, "%016llx%016llx%016llx\n", hash(r, 0, SMALL),
+                 hash(r, 256, LARGE), hash(r, 32768, BF16 / 2));
+        succeed(comm_mpi_gather(own, &all));
+        for (int k = 0; k < RANKS; k++)
+            require(strncmp(all + 49 * k, all, 49) == 0, "equal replicas");
+        require(time == 0 || strcmp(own, first) == 0, "equal runs");
+        strcpy(first, own);
+        free(all);
+    }
+    rig_end(r);
+}
+
+/* ---- scenario 6: nobody sends -------------------------------------------- */
 
 static void stuck(Rig *r)
 {
@@ -342,8 +392,8 @@ static void stuck(Rig *r)
     comm_mpi_abort(7);
 }
 
-static void (*const scenarios[])(Rig *) = {every_collective, in_place, ring,
-                                           opposite_orders, stuck};
+static void (*const scenarios[])(Rig *) = {every_collective, in_place,  ring,
+                                           opposite_orders,  same_bits, stuck};
 
 static int be_rank(const char *which)
 {
@@ -370,7 +420,7 @@ static int run_ranks(int scenario)
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
              "LSAN_OPTIONS=detect_leaks=0 timeout 60 mpirun --oversubscribe "
              "--bind-to none -n %d %s %d%s",
-             RANKS, self, scenario, scenario == 4 ? " 2>/dev/null" : "");
+             RANKS, self, scenario, scenario == 5 ? " 2>/dev/null" : "");
     return WEXITSTATUS(system(command));
 }
 
@@ -398,12 +448,18 @@ static void streams_are_independent(void **state)
     assert_int_equal(run_ranks(3), 0);
 }
 
+static void sums_are_deterministic(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(4), 0);
+}
+
 static void stuck_ranks_end(void **state)
 {
     double start = mc_seconds();
 
     (void)state;
-    assert_int_equal(run_ranks(4), 7);
+    assert_int_equal(run_ranks(5), 7);
     assert_true(mc_seconds() - start < 10);
 }
 
@@ -414,6 +470,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(buffers_may_overlap),
         cmocka_unit_test(messages_cross),
         cmocka_unit_test(streams_are_independent),
+        cmocka_unit_test(sums_are_deterministic),
         cmocka_unit_test(stuck_ranks_end),
     };
 
