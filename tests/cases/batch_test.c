@@ -27,6 +27,7 @@ static void any_split_of_the_batch(void **state)
         "parallel.pp=2",
         "parallel.pp=2 training.micro_batch_size=4",
         "parallel.pp=2 parallel.schedule=gpipe training.micro_batch_size=2",
+        "parallel.pp=3 parallel.pp_first_layers=1 parallel.pp_last_layers=1",
         "parallel.world_size=2",
         "parallel.world_size=2 parallel.tp=2",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim",

@@ -126,7 +126,9 @@ json_t *case_inspect(const char *view, const char *sets)
     char *arguments = set_arguments(sets);
     json_t *json;
 
-    must(case_shell("$MEGAC inspect t0.yaml %s --json%s", view, arguments));
+    must(case_shell("$MEGAC inspect t0.yaml %s --json%s 2>errors; code=$?\n"
+                    "[ $code = 0 ] || cat errors; exit $code", view,
+                    arguments));
     free(arguments);
     json = json_loads(output, 0, NULL);
     assert_non_null(json);
