@@ -63,4 +63,6 @@ for microbatches in 1 4; do
     train "$folder-again" first 1
     train "$folder-again" last 5
     parity_compare --exact "$folder" "$folder-again"
+    rm -rf "$folder-again"
+    [ $layout = one ] || rm -rf "$folder"
 done
