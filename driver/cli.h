@@ -53,7 +53,7 @@ struct CliCommand {
     CliExit (*run)(const CliList *operands);
 };
 
-enum { CLI_MANY = UINT32_MAX };
+#define CLI_MANY UINT32_MAX
 
 #define CLI_OPTIONS_END                                                        \
     {                                                                          \
