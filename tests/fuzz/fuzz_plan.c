@@ -13,7 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-enum { ARENA_MAX = 1 << 20, RUNS_MAX = 10000, RANKS_TRIED = 4 };
+enum { ARENA_MAX = 1 << 20, RANKS_TRIED = 4 };
+static const double RUNS_MAX = 1e4;
 
 static void mend_frame(char *blob, size_t size)
 {
