@@ -33,6 +33,12 @@ typedef struct {
     Status (*copy)(Device *d, void *to, const void *from, size_t bytes);
     Status (*fill)(Device *d, void *to, uint32_t pattern, size_t bytes);
     Status (*sync)(Device *d);
+    /* Ceilings for profiles, measured now; NULL: the device has none.  The
+     * fewest seconds for a product's shape, in whatever layout suits it, and
+     * the bytes per second, read and written, of a large copy. */
+    Status (*gemm_ceiling)(Device *d, uint32_t gemm, double (*clock)(void),
+                           double *out);
+    Status (*copy_ceiling)(Device *d, double (*clock)(void), double *out);
 } DeviceDriver;
 
 extern const DeviceDriver device_cpu;  /* device_cpu.c: oneDNN, OpenMP */
@@ -52,5 +58,12 @@ MC_MUST_USE Status cpu_gemms_new(const Plan *p, CpuGemms **out);
 void cpu_gemms_free(CpuGemms *g);
 MC_MUST_USE Status cpu_gemms_run(CpuGemms *g, uint32_t gemm,
                                  void *const *operand);
+
+/* device_cpu_ceiling.c: what DeviceDriver asks, for the threads that OpenMP is
+ * set to. */
+MC_MUST_USE Status cpu_gemm_ceiling(const PlanGemm *g, double (*clock)(void),
+                                    double *out);
+MC_MUST_USE Status cpu_copy_ceiling(int threads, double (*clock)(void),
+                                    double *out);
 
 #endif

@@ -219,7 +219,27 @@ static Status cpu_sync(Device *d)
     return STATUS_NONE;
 }
 
+static Status gemm_ceiling(Device *d, uint32_t gemm, double (*clock)(void),
+                           double *out)
+{
+    return cpu_gemm_ceiling(&d->plan->gemms.v[gemm], clock, out);
+}
+
+static Status copy_ceiling(Device *d, double (*clock)(void), double *out)
+{
+    return cpu_copy_ceiling(d->threads, clock, out);
+}
+
 const DeviceDriver device_cpu = {
-    "cpu",    cpu_open, cpu_close, cpu_memory, cpu_launch,
-    cpu_gemm, cpu_copy, cpu_fill,  cpu_sync,
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .memory = cpu_memory,
+    .launch = cpu_launch,
+    .gemm = cpu_gemm,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+    .sync = cpu_sync,
+    .gemm_ceiling = gemm_ceiling,
+    .copy_ceiling = copy_ceiling,
 };

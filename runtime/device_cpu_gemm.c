@@ -43,7 +43,7 @@ static Status check(dnnl_status_t code, const char *what)
                        (int)code);
 }
 
-/* ---- descriptors ----------------------------------------------------------- */
+/* ---- descriptors --------------------------------------------------------- */
 
 static dnnl_data_type_t dnnl_type(uint8_t dtype)
 {
@@ -76,8 +76,8 @@ static Status describe_all(const PlanGemm *g, dnnl_memory_desc_t md[4])
                         g->type_a, &md[0]));
     STATUS_TRY(describe(g, g->k, g->n, g->ldb, g->stride_b, g->trans_b,
                         g->type_b, &md[1]));
-    STATUS_TRY(describe(g, g->m, g->n, g->ldc, g->stride_c, false, g->type_c,
-                        &md[2]));
+    STATUS_TRY(
+        describe(g, g->m, g->n, g->ldc, g->stride_c, false, g->type_c, &md[2]));
     return describe(g, 1, g->n, g->n, 0, false, g->type_bias, &md[3]);
 }
 
@@ -99,16 +99,16 @@ static Status make_attributes(const PlanGemm *g, dnnl_primitive_attr_t *out)
     return s;
 }
 
-/* ---- primitives ------------------------------------------------------------- */
+/* ---- primitives ---------------------------------------------------------- */
 
 static Status add_argument(CpuGemms *all, CpuGemm *row,
                            const dnnl_memory_desc_t *md, int what)
 {
     int i = row->nargs;
 
-    STATUS_TRY(check(dnnl_memory_create(&row->memory[i], md, all->engine,
-                                        DNNL_MEMORY_NONE),
-                     "make a memory object"));
+    STATUS_TRY(check(
+        dnnl_memory_create(&row->memory[i], md, all->engine, DNNL_MEMORY_NONE),
+        "make a memory object"));
     row->args[i] = (dnnl_exec_arg_t){what, row->memory[i]};
     row->nargs = i + 1;
     return STATUS_NONE;
@@ -143,11 +143,10 @@ static Status make_primitive(CpuGemms *all, CpuGemm *row, const PlanGemm *g,
     STATUS_TRY(check(dnnl_matmul_desc_init(&desc, &md[0], &md[1],
                                            g->bias ? &md[3] : NULL, &md[2]),
                      "describe a product"));
-    STATUS_TRY(check(dnnl_primitive_desc_create(&pd, &desc, attributes,
-                                                all->engine, NULL),
-                     "find a way to multiply"));
-    s = check(dnnl_primitive_create(&row->primitive, pd),
-              "prepare a product");
+    STATUS_TRY(check(
+        dnnl_primitive_desc_create(&pd, &desc, attributes, all->engine, NULL),
+        "find a way to multiply"));
+    s = check(dnnl_primitive_create(&row->primitive, pd), "prepare a product");
     if (!s)
         s = add_arguments(all, row, g->bias, md, pd, out_scratch);
     dnnl_primitive_desc_destroy(pd);
@@ -181,15 +180,17 @@ static Status make_row(CpuGemms *all, uint32_t i, size_t *scratch)
                      (long long)g->n, (long long)g->k);
 }
 
-/* ---- the table --------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------- */
 
 static Status share_scratch(CpuGemms *all, size_t bytes)
 {
     bytes = (bytes + SCRATCH_ALIGN) & ~(size_t)(SCRATCH_ALIGN - 1);
     all->scratch = aligned_alloc(SCRATCH_ALIGN, bytes);
     if (!all->scratch)
-        return status_make(STATUS_SYSTEM, "no memory for a scratchpad of %zu "
-                           "bytes", bytes);
+        return status_make(STATUS_SYSTEM,
+                           "no memory for a scratchpad of %zu "
+                           "bytes",
+                           bytes);
     for (uint32_t i = 0; i < all->plan->gemms.n; i++) {
         CpuGemm *row = &all->rows[i];
         STATUS_TRY(check(dnnl_memory_set_data_handle(
@@ -206,8 +207,7 @@ static Status make_all(CpuGemms *all)
     all->rows = calloc((size_t)all->plan->gemms.n + 1, sizeof *all->rows);
     if (!all->rows)
         return status_make(STATUS_SYSTEM, "no memory for the products");
-    STATUS_TRY(check(dnnl_engine_create(&all->engine, dnnl_cpu, 0),
-                     "start"));
+    STATUS_TRY(check(dnnl_engine_create(&all->engine, dnnl_cpu, 0), "start"));
     STATUS_TRY(check(dnnl_stream_create(&all->stream, all->engine,
                                         dnnl_stream_default_flags),
                      "start"));

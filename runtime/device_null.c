@@ -90,6 +90,13 @@ uint64_t device_null_count(const Device *d, PlanOp op)
 }
 
 const DeviceDriver device_null = {
-    "null",    null_open, null_close, null_memory, null_launch,
-    null_gemm, null_copy, null_fill,  null_sync,
+    .name = "null",
+    .open = null_open,
+    .close = null_close,
+    .memory = null_memory,
+    .launch = null_launch,
+    .gemm = null_gemm,
+    .copy = null_copy,
+    .fill = null_fill,
+    .sync = null_sync,
 };

@@ -29,11 +29,10 @@ struct Exec {
     volatile uint32_t instr;
     uint64_t count;
     uint64_t *bytes; /* by instruction: what its addresses cover */
-    double *seconds;
-    uint64_t *runs;
+    ExecTime *times;
 };
 
-/* ---- binding ------------------------------------------------------------------ */
+/* ---- binding ------------------------------------------------------------- */
 
 char *exec_pointer(const Exec *e, uint64_t address)
 {
@@ -82,12 +81,10 @@ static Status allocate(Exec *e)
     e->integers = calloc(args, sizeof *e->integers);
     e->memories = calloc(p->memories.n, sizeof *e->memories);
     e->bytes = calloc((size_t)p->instrs.n + 1, sizeof *e->bytes);
-    if (e->c.profile) {
-        e->seconds = calloc((size_t)p->instrs.n + 1, sizeof *e->seconds);
-        e->runs = calloc((size_t)p->instrs.n + 1, sizeof *e->runs);
-    }
+    if (e->c.clock)
+        e->times = calloc((size_t)p->instrs.n + 1, sizeof *e->times);
     if (!e->values || !e->regs || !e->pointers || !e->integers ||
-        !e->memories || !e->bytes || (e->c.profile && (!e->seconds || !e->runs)))
+        !e->memories || !e->bytes || (e->c.clock && !e->times))
         return status_make(STATUS_SYSTEM, "no memory for the executor");
     return STATUS_NONE;
 }
@@ -125,12 +122,11 @@ void exec_free(Exec *e)
     free(e->integers);
     free(e->memories);
     free(e->bytes);
-    free(e->seconds);
-    free(e->runs);
+    free(e->times);
     free(e);
 }
 
-/* ---- one function per op ------------------------------------------------------- */
+/* ---- one function per op ------------------------------------------------- */
 
 static int64_t integer(const Value *v, const int64_t *regs)
 {
@@ -240,7 +236,7 @@ static Status run_host(Exec *e, const PlanInstr *in, const Value *v,
     return STATUS_NONE;
 }
 
-/* ---- segments -------------------------------------------------------------------- */
+/* ---- segments ------------------------------------------------------------ */
 
 static Status run_segment(Exec *e, uint32_t segment, const int64_t *regs);
 
@@ -278,12 +274,14 @@ static RunFn *const run_op[PLAN_OPS] = {
 static Status run_measured(Exec *e, const PlanInstr *in, const Value *v,
                            const int64_t *regs)
 {
-    uint32_t i = (uint32_t)(in - e->c.plan->instrs.v);
-    double start = mc_seconds();
+    ExecTime *t = &e->times[in - e->c.plan->instrs.v];
+    double start = e->c.clock();
     Status s = run_op[in->op](e, in, v, regs);
+    double seconds = e->c.clock() - start;
 
-    e->seconds[i] += mc_seconds() - start;
-    e->runs[i]++;
+    t->best = t->runs ? MC_MIN(t->best, seconds) : seconds;
+    t->seconds += seconds;
+    t->runs++;
     return s;
 }
 
@@ -291,7 +289,7 @@ static Status run_segment(Exec *e, uint32_t segment, const int64_t *regs)
 {
     const Plan *p = e->c.plan;
     PlanRange range = p->segments.v[segment].instrs;
-    bool profile = e->c.profile;
+    bool profile = e->c.clock != NULL;
 
     for (uint32_t i = range.first; i < range.first + range.n; i++) {
         const PlanInstr *in = &p->instrs.v[i];
@@ -336,8 +334,18 @@ uint64_t exec_count(const Exec *e)
     return e->count;
 }
 
-double exec_seconds(const Exec *e, uint32_t instr, uint64_t *out_runs)
+const ExecTime *exec_times(const Exec *e)
 {
-    *out_runs = e->runs ? e->runs[instr] : 0;
-    return e->seconds ? e->seconds[instr] : 0.0;
+    return e->times;
+}
+
+void exec_times_reset(Exec *e)
+{
+    if (e->times)
+        memset(e->times, 0, e->c.plan->instrs.n * sizeof *e->times);
+}
+
+uint64_t exec_bytes(const Exec *e, uint32_t instr)
+{
+    return e->bytes[instr];
 }

@@ -22,7 +22,7 @@ typedef struct {
     Device *device;
     Comm *comm;
     ExecHost host;
-    bool profile; /* measure the time of every instruction */
+    double (*clock)(void); /* to time every instruction by, or NULL */
 } ExecConfig;
 
 typedef struct Exec Exec;
@@ -38,7 +38,15 @@ char *exec_pointer(const Exec *e, uint64_t address);
 /* The instruction running now or last; safe to call from a signal handler. */
 uint32_t exec_instr(const Exec *e);
 uint64_t exec_count(const Exec *e); /* instructions run since exec_new */
-/* Seconds and runs of instruction `instr` since exec_new, if profiled. */
-double exec_seconds(const Exec *e, uint32_t instr, uint64_t *out_runs);
+
+/* What an instruction took, if profiled; a CALL's time is that of all it runs. */
+typedef struct {
+    double seconds, best; /* all runs together, the quickest one */
+    uint64_t runs;
+} ExecTime;
+const ExecTime *exec_times(const Exec *e); /* one per instruction, or NULL */
+void exec_times_reset(Exec *e);
+/* What the addresses of an instruction cover. */
+uint64_t exec_bytes(const Exec *e, uint32_t instr);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct {
     const char *load;    /* safetensors to start from, or NULL */
     const char *metrics; /* file, or NULL: what the plan says */
     const char *profile; /* file for the time of every instruction, or NULL */
+    double (*clock)(void); /* for the profile */
     int64_t seed;        /* -1: what the plan says */
     double patience;     /* seconds without progress before it is stuck */
     bool live, quiet, measure_memory;
@@ -34,20 +35,29 @@ void train_close(Train *t);
 int64_t train_step(const Train *t);
 uint32_t train_instr(const Train *t);
 
-/* ---- memory.c: how much of the arena a run really uses --------------------- */
+/* ---- memory.c: how much of the arena a run really uses ------------------- */
 
 void memory_paint(char *arena, uint64_t bytes);
 /* Bytes up to the last one touched since, and how many were touched. */
 void memory_measure(const char *arena, uint64_t bytes, uint64_t *out_highest,
                     uint64_t *out_touched);
 
-/* ---- profile.c ---------------------------------------------------------------- */
+/* ---- profile.c ----------------------------------------------------------- */
 
-/* A table of instructions by total time, the heaviest first. */
+typedef struct {
+    const char *path;
+    const DeviceDriver *driver;
+    Device *device;
+    double (*clock)(void);
+    int64_t steps; /* that the times are of */
+    double step;   /* seconds of one, the median */
+} ProfileConfig;
+
+/* A table of what was run by time, the heaviest first. */
 MC_MUST_USE Status profile_write(const Exec *e, const Plan *p,
-                                 const char *path);
+                                 const ProfileConfig *config);
 
-/* ---- watch.c: dying loudly ------------------------------------------------------ */
+/* ---- watch.c: dying loudly ----------------------------------------------- */
 
 /* From here on, a fatal signal names rank, step and instruction, and the
  * process does not outlive its parent. */
