@@ -148,6 +148,7 @@ unsigned diag_errors(const Diag *d);
 void diag_print(Diag *d, FILE *to);
 
 /* ---- clock.c ---------------------------------------------------------- */
-double mc_seconds(void); /* monotonic */
+double mc_seconds(void);     /* monotonic */
+double mc_cpu_seconds(void); /* that this thread ran */
 
 #endif

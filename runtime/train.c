@@ -214,7 +214,7 @@ static Status open_executor(Train *t)
                          .rank = t->c.rank,
                          .driver = t->c.device,
                          .host = {t, load_batch, scalar, metric, grads_final},
-                         .profile = t->c.profile != NULL};
+                         .clock = t->c.profile ? t->c.clock : NULL};
 
     STATUS_TRY(t->c.device->open(&device, &t->device));
     STATUS_TRY(
@@ -319,13 +319,12 @@ static void profile_step(Train *t, double seconds)
 
 static Status one_step(Train *t)
 {
-    double start = mc_seconds(), seconds;
+    double start = mc_seconds(), clock = t->c.clock();
 
     t->now = (MetricsStep){0};
     STATUS_TRY(exec_step(t->exec));
-    seconds = mc_seconds() - start;
-    profile_step(t, seconds);
-    STATUS_TRY(report(t, seconds));
+    profile_step(t, t->c.clock() - clock);
+    STATUS_TRY(report(t, mc_seconds() - start));
     return step_done(t);
 }
 
@@ -340,7 +339,8 @@ static Status write_profile(Train *t)
 {
     uint32_t n = t->measured.n;
     ProfileConfig config = {.path = t->c.profile, .driver = t->c.device,
-                            .device = t->device, .steps = n};
+                            .device = t->device, .clock = t->c.clock,
+                            .steps = n};
 
     if (n == 0)
         return STATUS_NONE;
