@@ -232,6 +232,25 @@ void emit_rope_table(Emit *e, const Node *n)
     gather(e, n);
 }
 
+/* ---- routes of a mixture of experts --------------------------------------------------- */
+
+static void print_route(Emit *e, const char *name, Buf *out, KernelInfo *info)
+{
+    route_print(e->m, e->node, name, out, info);
+}
+
+void emit_route(Emit *e, const Node *n)
+{
+    Launch l = {.e = e};
+    KernelInfo info = {0};
+    const Kernel *k = kernel_print(e, op_info[n->op].name, print_route, &info);
+
+    push_args(&l, n);
+    push(&l, emit_value(e, node_res(n, 0), PLAN_WRITE));
+    push_workspace(&l, info.workspace);
+    emit_launch(e, k, l.list, l.n);
+}
+
 /* ---- attention -------------------------------------------------------------------------- */
 
 static AttnStrides attention_strides(const Module *m, ValueId v)
@@ -345,6 +364,16 @@ static int64_t gather_scratch(const Module *m, NodeId id)
     return info.workspace;
 }
 
+static int64_t route_scratch(const Module *m, NodeId id)
+{
+    KernelInfo info = {0};
+    Buf text = {0};
+
+    route_print(m, id, "k", &text, &info);
+    buf_free(&text);
+    return info.workspace;
+}
+
 int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
 {
     const Node *n = &m->nodes.v[id.i];
@@ -356,6 +385,9 @@ int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
     case OP_EMBED_GRAD:
     case OP_ROWS_GRAD:
         return gather_scratch(m, id);
+    case OP_COMBINE:
+    case OP_COMBINE_WEIGHT:
+        return route_scratch(m, id);
     case OP_ATTENTION_GRAD:
         a = backward_spec(m, n);
         return attention_workspace(&a, (Dialect)dialect);

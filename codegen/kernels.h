@@ -65,4 +65,11 @@ void row_print(const Module *m, FuncId f, const char *name,
 void gather_print(const Module *m, NodeId n, const char *name, bool accumulate,
                   Buf *out, KernelInfo *out_info);
 
+/* ---- route.c: topk, dispatch, combine, combine_weight -------------------- */
+
+/* Prints the kernel of one such node; pointers are its operands, its result,
+ * and the workspace if there is one. */
+void route_print(const Module *m, NodeId n, const char *name, Buf *out,
+                 KernelInfo *out_info);
+
 #endif

@@ -14,7 +14,7 @@
  *
  *   s sequence  b batch  h hidden  g KV group  r queries per group  d channel
  *   f feed-forward  v vocabulary  p position  l layer  m microbatch
- *   e expert  k expert choice
+ *   e expert  c slot of an expert's block: s and b of the tokens together
  */
 #ifndef MEGAC_IR_H
 #define MEGAC_IR_H
@@ -34,7 +34,7 @@ IR_ID(NodeId);
 IR_ID(FuncId);
 IR_ID(TensorId);
 
-enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 4 };
+enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 8 };
 
 /* ---- mesh.c: the machine as mixed-radix numbers -------------------------- */
 
@@ -44,7 +44,8 @@ typedef struct {
     Sym axis;      /* "tp" */
     uint32_t part; /* 0 is the most significant part of its axis */
     uint32_t size, stride;
-    bool expert; /* a digit of the expert factorisation */
+    bool expert; /* declares an axis of the expert grid: it stands for the dense
+                    atoms within, and no layout names it */
 } Atom;
 
 typedef uint32_t AxisSet; /* bit i: atom i */
@@ -136,6 +137,7 @@ typedef struct {
     bool per_layer;
     bool parameter; /* false: a metric accumulator (only FIELD_ACC) */
     bool decay;     /* weight decay applies */
+    bool expert;    /* its replicas are those of the expert grid: edp */
     AxisSet tied;   /* reserved axis set of a copy on two stages; 0: none */
     uint32_t fields; /* bit f: field f exists */
     DType field_dtype[FIELD_COUNT];
@@ -394,6 +396,13 @@ void layout_set_split(Layout *l, char dim, const uint8_t *atoms, uint8_t n);
 AxisSet split_axes(const Mesh *mesh, const Split *s);
 AxisSet layout_split_axes(const Mesh *mesh, const Layout *l);
 int64_t split_parts(const Mesh *mesh, const Split *s); /* 1 for NULL */
+/* Whether a value of type t has the dimension `dim`, be it as part of another:
+ * c, the slots of an expert, stands for s and b, the tokens they come from. */
+bool type_covers(const Type *t, char dim);
+/* The split of c that follows from those of s and b: all their atoms, first
+ * those that replicate experts, then etp's, then ep's, which so can move on to
+ * the experts. */
+void layout_set_slots(const Module *m, Layout *l);
 /* Size of `dim` on one rank; the division is exact in a verified module. */
 int64_t layout_local(const Module *m, const Type *t, const Layout *l, char dim);
 int64_t layout_local_elems(const Module *m, const Type *t, const Layout *l);

@@ -15,7 +15,7 @@ static uint64_t split_word(const Split *s)
     uint64_t word = (uint64_t)(unsigned char)s->dim << 8 | s->n;
 
     for (uint8_t i = 0; i < s->n; i++)
-        word = word << 8 | s->atom[i];
+        word = word << 5 | s->atom[i]; /* IR_MAX_ATOMS is less than 32 */
     return word;
 }
 
@@ -124,6 +124,51 @@ bool split_equal(const Split *a, const Split *b)
     if (!a || !b)
         return a == b;
     return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
+}
+
+/* ---- tokens and slots ----------------------------------------------------- */
+
+bool type_covers(const Type *t, char dim)
+{
+    if (dim == 'c')
+        return type_dim(t, 'c') >= 0 || type_dim(t, 's') >= 0;
+    if (dim == 's' || dim == 'b')
+        return type_dim(t, dim) >= 0 || type_dim(t, 'c') >= 0;
+    return type_dim(t, dim) >= 0;
+}
+
+/* Appends the atoms of `set` in order of falling strides. */
+static uint8_t append_atoms(const Mesh *mesh, AxisSet set, uint8_t *atoms,
+                            uint8_t n)
+{
+    uint8_t first = n;
+
+    for (uint8_t i = 0; i < mesh->atoms.n; i++) {
+        uint8_t at = n;
+
+        if (!(set >> i & 1))
+            continue;
+        for (; at > first &&
+               mesh->atoms.v[atoms[at - 1]].stride < mesh->atoms.v[i].stride;
+             at--)
+            atoms[at] = atoms[at - 1];
+        atoms[at] = i;
+        n++;
+    }
+    return n;
+}
+
+void layout_set_slots(const Module *m, Layout *l)
+{
+    AxisSet ep = mesh_axis(m, "ep"), etp = mesh_axis(m, "etp");
+    AxisSet all = split_axes(&m->mesh, layout_split(l, 's')) |
+                  split_axes(&m->mesh, layout_split(l, 'b'));
+    uint8_t atoms[IR_MAX_ATOMS];
+    uint8_t n = append_atoms(&m->mesh, all & ~(ep | etp), atoms, 0);
+
+    n = append_atoms(&m->mesh, all & etp, atoms, n);
+    n = append_atoms(&m->mesh, all & ep, atoms, n);
+    layout_set_split(l, 'c', atoms, n);
 }
 
 /* ---- what one rank holds ------------------------------------------------- */

@@ -5,6 +5,10 @@
  * can be split over a piece of an axis.  A set of atoms spans groups of ranks:
  * those that differ in these digits only.  Inside a group the members are
  * numbered with the least significant digit (the smallest stride) fastest.
+ *
+ * Experts see other digits of the same rank: etp, ep, edp beside tp, cp, dp.
+ * The dense axes are cut into atoms at the expert axes' borders too, so that an
+ * expert axis, declared by an atom of its own, is a set of dense atoms.
  */
 #include "ir/ir_priv.h"
 
@@ -28,13 +32,41 @@ uint8_t mesh_atom(Mesh *mesh, Sym axis, uint32_t part, uint32_t size,
     return (uint8_t)(mesh->atoms.n - 1);
 }
 
+/* An axis of the expert grid is other digits of the same rank: its atoms are
+ * those of the dense grid that lie between its strides, largest first. */
+static uint8_t expert_axis_atoms(const Mesh *mesh, const Atom *axis,
+                                 uint8_t *out)
+{
+    uint8_t n = 0;
+
+    for (uint32_t i = 0; i < mesh->atoms.n; i++) {
+        const Atom *a = &mesh->atoms.v[i];
+        uint8_t at = n;
+
+        if (a->expert || a->stride < axis->stride ||
+            a->stride * a->size > axis->stride * axis->size)
+            continue;
+        for (; at && mesh->atoms.v[out[at - 1]].stride < a->stride; at--)
+            out[at] = out[at - 1];
+        out[at] = (uint8_t)i;
+        n++;
+    }
+    return n;
+}
+
 uint8_t mesh_axis_atoms(const Module *m, const char *axis, uint8_t *out)
 {
     uint8_t n = 0;
 
-    for (uint32_t i = 0; i < m->mesh.atoms.n; i++)
-        if (!strcmp(sym_text(m->names, m->mesh.atoms.v[i].axis), axis))
-            out[n++] = (uint8_t)i;
+    for (uint32_t i = 0; i < m->mesh.atoms.n; i++) {
+        const Atom *a = &m->mesh.atoms.v[i];
+
+        if (strcmp(sym_text(m->names, a->axis), axis) != 0)
+            continue;
+        if (a->expert)
+            return expert_axis_atoms(&m->mesh, a, out);
+        out[n++] = (uint8_t)i;
+    }
     return n;
 }
 

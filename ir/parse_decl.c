@@ -169,6 +169,8 @@ static void parse_property(Parser *p, Tensor *t)
         t->per_layer = true;
     else if (lex_take_word(p, "decay"))
         t->decay = true;
+    else if (lex_take_word(p, "expert"))
+        t->expert = true;
     else if (lex_take_word(p, "tied"))
         t->tied = parse_axes(p);
     else if (lex_take_word(p, "logical"))

@@ -42,7 +42,8 @@ static void print_flags(const Module *m, const Tensor *t, Buf *out)
         const char *name;
     } flags[] = {{t->parameter, "parameter"},
                  {t->per_layer, "layers"},
-                 {t->decay, "decay"}};
+                 {t->decay, "decay"},
+                 {t->expert, "expert"}};
 
     for (size_t i = 0; i < MC_LEN(flags); i++)
         if (flags[i].set)

@@ -56,6 +56,22 @@ const char *verify_rotate(Module *m, const Node *n)
     return verify_float(m, n);
 }
 
+const char *verify_topk(Module *m, const Node *n)
+{
+    int64_t experts = type_size(value_type(m, node_arg(m, n, 0)), 'e');
+    int64_t k = attr_int(m, n->attrs, AK_TOP_K, 0);
+    int64_t groups = attr_int(m, n->attrs, AK_GROUPS, 1);
+    int64_t best = attr_int(m, n->attrs, AK_TOP_GROUPS, 1);
+
+    if (k < 1 || k > experts)
+        return "needs a `top_k` of at most the number of experts";
+    if (groups < 1 || experts % groups || best < 1 || best > groups ||
+        k % best || k / best > experts / groups)
+        return "its `groups` do not divide the experts, or its `top_groups` "
+               "the choice";
+    return verify_float(m, n);
+}
+
 /* ---- state --------------------------------------------------------------- */
 
 /* An accumulator adds any floating-point value; a write keeps the type. */

@@ -152,7 +152,7 @@ static AxisSet summed_atoms(const Module *m, const Agreed *operands,
     AxisSet set = 0;
 
     for (int i = 0; i < 26; i++)
-        if (operands->split[i] && type_dim(t, (char)('a' + i)) < 0)
+        if (operands->split[i] && !type_covers(t, (char)('a' + i)))
             set |= split_axes(&m->mesh, operands->split[i]);
     return set;
 }
@@ -177,6 +177,23 @@ static const char *check_result(const Module *m, const Node *n, uint32_t k,
     return NULL;
 }
 
+/* Slots lie where the tokens lie that fill them. */
+static const char *check_slots(const Module *m, const Agreed *all)
+{
+    Layout l = {0};
+
+    if (!all->seen['c' - 'a'] || !all->seen['s' - 'a'])
+        return NULL;
+    for (const char *dim = "sb"; *dim; dim++)
+        if (all->split[*dim - 'a'])
+            layout_set_split(&l, *dim, all->split[*dim - 'a']->atom,
+                             all->split[*dim - 'a']->n);
+    layout_set_slots(m, &l);
+    return split_equal(all->split['c' - 'a'], layout_split(&l, 'c'))
+               ? NULL
+               : "its slots are not split as its tokens";
+}
+
 static const char *check_signature(const Module *m, const Node *n)
 {
     Agreed all = {0}, operands;
@@ -191,6 +208,7 @@ static const char *check_signature(const Module *m, const Node *n)
         bad = agree(m, &all, value_type(m, node_res(n, i)),
                     value_layout(m, node_res(n, i)));
     bad = bad ? bad : check_whole(m, n, &all);
+    bad = bad ? bad : check_slots(m, &all);
     bad = bad ? bad : gather_partial(m, n, &partial);
     for (uint32_t i = 0; i < n->nres && !bad; i++)
         bad = check_result(m, n, i, &operands, partial);

@@ -135,12 +135,26 @@ ValueId grad_of(Grad *g, ValueId v)
 
 static void grad_function(GradPass *p, FuncId f);
 
-bool grad_is_loss(const Module *m, const Node *n)
+static const char *accumulated(const Module *m, const Node *n)
 {
     TensorId t = attr_tensor(m, n->attrs, AK_TENSOR);
 
-    return n->op == OP_ACCUM &&
-           strcmp(sym_text(m->names, m->tensors.v[t.i].name), "loss") == 0;
+    return n->op == OP_ACCUM ? sym_text(m->names, m->tensors.v[t.i].name) : "";
+}
+
+bool grad_is_loss(const Module *m, const Node *n)
+{
+    return strcmp(accumulated(m, n), "loss") == 0;
+}
+
+bool grad_is_objective(const Module *m, const Node *n)
+{
+    static const char *const losses[] = {"loss", "aux_loss", "z_loss"};
+
+    for (size_t i = 0; i < MC_LEN(losses); i++)
+        if (strcmp(accumulated(m, n), losses[i]) == 0)
+            return true;
+    return false;
 }
 
 static bool reaches_loss(const Module *m, FuncId f)

@@ -21,6 +21,8 @@ bool grad_wants(const Grad *g, ValueId v);
 void grad_flow(Grad *g, ValueId v, ValueId contribution);
 /* Whether the node adds to the loss, the start of the backward. */
 bool grad_is_loss(const Module *m, const Node *n);
+/* Whether it adds to any of the losses: that one or a balancing loss. */
+bool grad_is_objective(const Module *m, const Node *n);
 /* The backward of a call: grad.c. */
 void grad_call_node(Grad *g, const Node *n);
 

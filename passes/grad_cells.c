@@ -315,6 +315,49 @@ static void grad_attention(Grad *g, const Node *n)
         grad_flow(g, arg(g, n, i), node_res(node_of(m, made), i));
 }
 
+/* ---- mixture of experts ------------------------------------------------------------ */
+
+/* One of the three ways of rows; `like` is what the result is a cotangent of. */
+static ValueId routed(Grad *g, const Node *n, Op op, ValueId choice,
+                      ValueId second, ValueId third, ValueId like)
+{
+    Module *m = grad_module(g);
+    ValueId args[] = {choice, second, third};
+    Attr size = attr_of_int(AK_SIZE, type_size(value_type(m, like), 'c'));
+
+    return ir_op(m, grad_func(g), op, args, 3,
+                 op == OP_DISPATCH ? attrs_intern(m, &size, 1) : (AttrsId){0},
+                 n->loc);
+}
+
+/* dx = combine(dout), dweight = <dout, x> */
+static void grad_dispatch(Grad *g, const Node *n)
+{
+    ValueId c = grad_of(g, node_res(n, 0)), choice = need_arg(g, n, 0);
+
+    grad_flow(g, arg(g, n, 2),
+              routed(g, n, OP_COMBINE, choice, need_arg(g, n, 1), c,
+                     arg(g, n, 2)));
+    if (grad_wants(g, arg(g, n, 1)))
+        grad_flow(g, arg(g, n, 1),
+                  routed(g, n, OP_COMBINE_WEIGHT, choice, c,
+                         need_arg(g, n, 2), arg(g, n, 1)));
+}
+
+/* dblock = dispatch(dy), dweight = <block, dy> */
+static void grad_combine(Grad *g, const Node *n)
+{
+    ValueId c = grad_of(g, node_res(n, 0)), choice = need_arg(g, n, 0);
+
+    grad_flow(g, arg(g, n, 2),
+              routed(g, n, OP_DISPATCH, choice, need_arg(g, n, 1), c,
+                     arg(g, n, 2)));
+    if (grad_wants(g, arg(g, n, 1)))
+        grad_flow(g, arg(g, n, 1),
+                  routed(g, n, OP_COMBINE_WEIGHT, choice, need_arg(g, n, 2), c,
+                         arg(g, n, 1)));
+}
+
 /* ---- state and structure ------------------------------------------------------------ */
 
 static void grad_read(Grad *g, const Node *n)
@@ -325,13 +368,11 @@ static void grad_read(Grad *g, const Node *n)
              grad_of(g, node_res(n, 0)), n->loc);
 }
 
-/* The loss is what the backward starts from. */
+/* Losses are what the backward starts from; statistics have no gradient. */
 static void grad_accum(Grad *g, const Node *n)
 {
-    if (grad_is_loss(grad_module(g), n))
+    if (grad_is_objective(grad_module(g), n))
         grad_flow(g, arg(g, n, 0), num(g, n, 1.0));
-    else
-        grad_none(g, n);
 }
 
 static void grad_call(Grad *g, const Node *n)

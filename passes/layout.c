@@ -52,7 +52,8 @@ static Layout restricted(const Layout *l, const Type *t)
 static Layout use_layout(const Module *m, const Tensor *t)
 {
     Layout l = *layout_of(m, t->rest[FIELD_PARAM]);
-    AxisSet replicas = mesh_axis(m, "dp") | mesh_axis(m, "cp");
+    AxisSet replicas = t->expert ? mesh_axis(m, "edp")
+                                 : mesh_axis(m, "dp") | mesh_axis(m, "cp");
 
     for (uint8_t i = l.nsplit; i-- > 0;) {
         Split s = l.split[i];
@@ -136,15 +137,18 @@ static bool stays_whole(const Node *n, char dim)
     return strchr(sig, dim - 'a' + 'A') != NULL;
 }
 
+/* Takes what is left of a split: its leading atoms that no other has taken. */
 static void take(Place *p, const Node *n, Choice *c, const Split *s)
 {
-    AxisSet axes = split_axes(&p->m->mesh, s);
+    Split left = *s;
 
-    if (layout_split(&c->want, s->dim) || (axes & c->used) ||
-        stays_whole(n, s->dim))
+    if (layout_split(&c->want, s->dim) || stays_whole(n, s->dim))
         return;
-    layout_set_split(&c->want, s->dim, s->atom, s->n);
-    c->used |= axes;
+    left.n = 0;
+    while (left.n < s->n && !(c->used >> s->atom[left.n] & 1))
+        left.n++;
+    layout_set_split(&c->want, s->dim, s->atom, left.n);
+    c->used |= split_axes(&p->m->mesh, &left);
 }
 
 static bool in_results(const Module *m, const Node *n, char dim)
@@ -172,6 +176,19 @@ static bool is_weight(const Module *m, ValueId v)
            (n->op == OP_CONVERT && is_weight(m, node_arg(m, n, 0)));
 }
 
+/* Ops that fill an expert's slots with tokens, or empty them. */
+static bool has_slots(const Node *n)
+{
+    return strchr(op_info[n->op].sig, 'c') != NULL;
+}
+
+/* The choice of experts alone says where the tokens of such an op lie: slots
+ * filled under one split of the tokens mean nothing under another. */
+static bool may_split(const Node *n, uint32_t operand, char dim)
+{
+    return !has_slots(n) || operand == 0 || !strchr("sbc", dim);
+}
+
 static void take_operands(Place *p, const Node *n, Choice *c, bool weights,
                           bool free)
 {
@@ -181,7 +198,8 @@ static void take_operands(Place *p, const Node *n, Choice *c, bool weights,
         if (is_weight(p->m, v) != weights || is_generator(p->m, v))
             continue;
         for (uint8_t k = 0; k < l->nsplit; k++)
-            if (in_results(p->m, n, l->split[k].dim) == free)
+            if (in_results(p->m, n, l->split[k].dim) == free &&
+                may_split(n, i, l->split[k].dim))
                 take(p, n, c, &l->split[k]);
     }
 }
@@ -213,6 +231,8 @@ static Choice choose(Place *p, const Node *n)
     take_operands(p, n, &c, false, true);
     take_operands(p, n, &c, true, false);
     take_operands(p, n, &c, false, false);
+    if (has_slots(n))
+        layout_set_slots(p->m, &c.want);
     return c;
 }
 
@@ -279,7 +299,7 @@ static AxisSet contracted(const Module *m, const Layout *want, const Type *t)
     AxisSet out = 0;
 
     for (uint8_t i = 0; i < want->nsplit; i++)
-        if (type_dim(t, want->split[i].dim) < 0)
+        if (!type_covers(t, want->split[i].dim))
             out |= split_axes(&m->mesh, &want->split[i]);
     return out;
 }

@@ -234,7 +234,7 @@ static const Fault decl_faults[] = {
      "its logical type has other dimensions"},
     {"master f32 {f@tp}", "master f32 {f@tp +tp.0}", "uses axis tp twice"},
     {"master f32 {f@tp}", "master f32", "field master has no layout"},
-    {"grad f32 {f@tp +dp}", "grad f32 {f@tp +ep}", "uses axis ep twice"},
+    {"grad f32 {f@tp +dp}", "grad f32 {f@tp +ep}", "uses axis tp twice"},
     {"world=16", "world=8", "reach beyond the world of 8 ranks [MC0616]"},
     {"first=2, layers=2", "first=2, layers=3",
      "stage 1 holds layers beyond the model's 4"},

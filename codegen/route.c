@@ -1,0 +1,303 @@
+/* route.c - prints the kernels of a mixture of experts: the choice of experts,
+ * and the ways of rows to them and back; one text for every dialect.
+ *
+ * The slot of a token in its expert's block is the number of chosen tokens
+ * before it, so it is the same however many threads there are.  Going out, one
+ * team fills the block of one expert from front to back.  Coming back, a first
+ * phase lists the slots of all tokens, then each token sums over its experts in
+ * their order: no atomics, one order of summation.
+ */
+#include "codegen/row_priv.h"
+
+typedef struct {
+    const Module *m;
+    const Node *n;
+    KernelInfo *info;
+    Buf *out;
+    const char *name;
+} Route;
+
+/* ---- pieces of text ------------------------------------------------------ */
+
+static long long local(const Route *r, ValueId v, char dim)
+{
+    return row_local(r->m, v, dim);
+}
+
+static ValueId arg_of(const Route *r, uint32_t i)
+{
+    return node_arg(r->m, r->n, i);
+}
+
+static DType dtype_of(const Route *r, ValueId v)
+{
+    return value_type(r->m, v)->dtype;
+}
+
+static const char *suffix(DType t)
+{
+    return t == DT_BF16 ? "bf16" : "f32";
+}
+
+static const char *type_name(DType t)
+{
+    return t == DT_BF16 ? "bf16" : "float";
+}
+
+/* T tokens, E experts, C slots per expert, H channels. */
+static void print_sizes(Route *r, ValueId block)
+{
+    ValueId choice = arg_of(r, 0);
+
+    buf_printf(r->out,
+               "    enum { TEAM = WARP, T = %lld, E = %lld, C = %lld, H = %lld "
+               "};\n",
+               local(r, choice, 's') * local(r, choice, 'b'),
+               local(r, choice, 'e'), local(r, block, 'c'),
+               local(r, block, 'h'));
+}
+
+static void print_pointer(Route *r, const char *name, const char *access,
+                          DType t, uint32_t ptr)
+{
+    buf_printf(r->out, "    %s%s *%s = (%s%s *)PTR(%u);\n", access,
+               type_name(t), name, access, type_name(t), ptr);
+}
+
+/* ---- the choice ---------------------------------------------------------- */
+
+/* Walks down the scores: each turn finds the best that comes after the last,
+ * in order of (score, then index), so that nothing has to be crossed out. */
+static const char NEXT_BEST[] =
+    "INLINE i64 %s_next(const float *x, i64 from, i64 to, float top, i64 at)\n"
+    "{\n"
+    "    i64 best = -1;\n"
+    "\n"
+    "    for (i64 i = from; i < to; i++) {\n"
+    "        const int after = x[i] < top || (x[i] == top && i > at);\n"
+    "        if (after && (best < 0 || x[i] > x[best]))\n"
+    "            best = i;\n"
+    "    }\n"
+    "    return best < 0 ? from : best;\n"
+    "}\n"
+    "\n";
+
+static const char TOPK[] =
+    "    ROWS(row, T) {\n"
+    "        const float *x = score + row * E;\n"
+    "        float top = INF;\n"
+    "        i64 at = -1;\n"
+    "        for (i64 k = 0; k < K; k++) {\n"
+    "            at = %s_next(x, 0, E, top, at);\n"
+    "            top = x[at];\n"
+    "        }\n"
+    "        LANES(i, 0, E)\n"
+    "            out[row * E + i] =\n"
+    "                x[i] > top || (x[i] == top && i <= at) ? 1.0f : 0.0f;\n"
+    "    }\n"
+    "}\n";
+
+/* The groups' sums are the scores among which the best groups are found; the
+ * scores of other groups' experts then count as -INF. */
+static const char TOPK_GROUPS[] =
+    "    ROWS(row, T) {\n"
+    "        const float *x = score + row * E;\n"
+    "        float sum[G], open[E], top = INF;\n"
+    "        i64 at = -1;\n"
+    "        for (i64 g = 0; g < G; g++) {\n"
+    "            top = INF, at = -1, sum[g] = 0.0f;\n"
+    "            for (i64 k = 0; k < K / N; k++) {\n"
+    "                at = %s_next(x, g * (E / G), (g + 1) * (E / G), top, at);\n"
+    "                top = x[at];\n"
+    "                sum[g] += top;\n"
+    "            }\n"
+    "        }\n"
+    "        for (i64 i = 0; i < E; i++)\n"
+    "            open[i] = -INF;\n"
+    "        top = INF, at = -1;\n"
+    "        for (i64 n = 0; n < N; n++) {\n"
+    "            at = %s_next(sum, 0, G, top, at);\n"
+    "            top = sum[at];\n"
+    "            for (i64 i = at * (E / G); i < (at + 1) * (E / G); i++)\n"
+    "                open[i] = x[i];\n"
+    "        }\n"
+    "        top = INF, at = -1;\n"
+    "        for (i64 k = 0; k < K; k++) {\n"
+    "            at = %s_next(open, 0, E, top, at);\n"
+    "            top = open[at];\n"
+    "        }\n"
+    "        LANES(i, 0, E)\n"
+    "            out[row * E + i] =\n"
+    "                open[i] > top || (open[i] == top && i <= at) ? 1.0f : "
+    "0.0f;\n"
+    "    }\n"
+    "}\n";
+
+static void print_topk(Route *r)
+{
+    AttrsId attrs = r->n->attrs;
+    ValueId x = arg_of(r, 0);
+    long long groups = attr_int(r->m, attrs, AK_GROUPS, 1);
+
+    buf_printf(r->out, NEXT_BEST, r->name);
+    buf_printf(r->out,
+               "KERNEL(%s)\n{\n    enum { TEAM = WARP, T = %lld, E = %lld, K = "
+               "%lld, G = %lld, N = %lld };\n",
+               r->name, local(r, x, 's') * local(r, x, 'b'), local(r, x, 'e'),
+               (long long)attr_int(r->m, attrs, AK_TOP_K, 1), groups,
+               (long long)attr_int(r->m, attrs, AK_TOP_GROUPS, 1));
+    print_pointer(r, "score", "const ", DT_F32, 0);
+    print_pointer(r, "out", "", DT_F32, 1);
+    if (groups > 1)
+        buf_printf(r->out, TOPK_GROUPS, r->name, r->name, r->name);
+    else
+        buf_printf(r->out, TOPK, r->name);
+}
+
+/* ---- to the experts ------------------------------------------------------ */
+
+static const char DISPATCH[] =
+    "    PARTS(e, E) {\n"
+    "        i64 slot = 0;\n"
+    "        for (i64 i = 0; i < T; i++) {\n"
+    "            const float w = weight[i * E + e];\n"
+    "            if (choice[i * E + e] == 0.0f)\n"
+    "                continue;\n"
+    "            LANES(h, 0, H)\n"
+    "                store_%s(out + (e * C + slot) * H + h,\n"
+    "                         w * load_%s(x + i * H + h));\n"
+    "            slot++;\n"
+    "        }\n"
+    "        LANES(h, slot * H, (i64)C * H) out[(i64)e * C * H + h] = 0;\n"
+    "    }\n"
+    "}\n";
+
+static void print_dispatch(Route *r)
+{
+    DType t = dtype_of(r, arg_of(r, 2));
+
+    buf_printf(r->out, "KERNEL(%s)\n{\n", r->name);
+    print_sizes(r, node_res(r->n, 0));
+    print_pointer(r, "choice", "const ", DT_F32, 0);
+    print_pointer(r, "weight", "const ", DT_F32, 1);
+    print_pointer(r, "x", "const ", t, 2);
+    print_pointer(r, "out", "", t, 3);
+    buf_printf(r->out, DISPATCH, suffix(t), suffix(t));
+}
+
+/* ---- back to the tokens -------------------------------------------------- */
+
+static const char SLOTS[] =
+    "    i32 *slots = (i32 *)PTR(4);\n"
+    "    PARTS(e, E) {\n"
+    "        i32 slot = 0;\n"
+    "        for (i64 i = 0; i < T; i++)\n"
+    "            slots[i * E + e] = choice[i * E + e] != 0.0f ? slot++ : -1;\n"
+    "    }\n"
+    "}\n";
+
+static const char COMBINE[] =
+    "    const i32 *slots = (const i32 *)PTR(4);\n"
+    "    ROWS(i, T) {\n"
+    "        i64 from[E], n = 0;\n"
+    "        float w[E];\n"
+    "        for (i64 e = 0; e < E; e++) {\n"
+    "            const i64 slot = slots[i * E + e];\n"
+    "            if (slot < 0)\n"
+    "                continue;\n"
+    "            from[n] = (e * C + slot) * H;\n"
+    "            w[n++] = weight[i * E + e];\n"
+    "        }\n"
+    "        LANES(h, 0, H) {\n"
+    "            float sum = 0.0f;\n"
+    "            for (i64 k = 0; k < n; k++)\n"
+    "                sum += w[k] * load_%s(block + from[k] + h);\n"
+    "            store_%s(out + i * H + h, sum);\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+static const char COMBINE_WEIGHT[] =
+    "    const i32 *slots = (const i32 *)PTR(4);\n"
+    "    ROWS(i, T) {\n"
+    "        for (i64 e = 0; e < E; e++) {\n"
+    "            const i64 slot = slots[i * E + e];\n"
+    "            const %s *from = block + (e * C + (slot < 0 ? 0 : slot)) * "
+    "H;\n"
+    "            float sum = 0.0f;\n"
+    "            if (slot >= 0)\n"
+    "                LANES(h, 0, H)\n"
+    "                    sum += load_%s(from + h) * load_%s(x + i * H + h);\n"
+    "            sum = row_sum(sum);\n"
+    "            ONCE out[i * E + e] = sum;\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+/* The first phase; opens the second. */
+static void print_slots(Route *r, ValueId block)
+{
+    ValueId choice = arg_of(r, 0);
+
+    buf_printf(r->out, "KERNEL(%s)\n{\n", r->name);
+    print_sizes(r, block);
+    print_pointer(r, "choice", "const ", DT_F32, 0);
+    buf_puts(r->out, SLOTS);
+    buf_printf(r->out, "\nKERNEL(%s_2)\n{\n", r->name);
+    print_sizes(r, block);
+    r->info->phases = 2;
+    r->info->workspace = 4 * local(r, choice, 's') * local(r, choice, 'b') *
+                         local(r, choice, 'e');
+    r->info->nptr++;
+}
+
+static void print_combine(Route *r)
+{
+    DType t = dtype_of(r, arg_of(r, 2));
+
+    print_slots(r, arg_of(r, 2));
+    print_pointer(r, "weight", "const ", DT_F32, 1);
+    print_pointer(r, "block", "const ", t, 2);
+    print_pointer(r, "out", "", t, 3);
+    buf_printf(r->out, COMBINE, suffix(t), suffix(t));
+}
+
+static void print_combine_weight(Route *r)
+{
+    DType block = dtype_of(r, arg_of(r, 1)), x = dtype_of(r, arg_of(r, 2));
+
+    print_slots(r, arg_of(r, 1));
+    print_pointer(r, "block", "const ", block, 1);
+    print_pointer(r, "x", "const ", x, 2);
+    print_pointer(r, "out", "", DT_F32, 3);
+    buf_printf(r->out, COMBINE_WEIGHT, type_name(block), suffix(block),
+               suffix(x));
+}
+
+/* ---- public -------------------------------------------------------------- */
+
+void route_print(const Module *m, NodeId n, const char *name, Buf *out,
+                 KernelInfo *out_info)
+{
+    Route r = {m, &m->nodes.v[n.i], out_info, out, name};
+    Buf ir = {0};
+
+    *out_info = (KernelInfo){.phases = 1, .nptr = r.n->nargs + 1u};
+    node_print(m, n, &ir);
+    buf_printf(out, "/* %s */\n", buf_str(&ir));
+    buf_free(&ir);
+    switch (r.n->op) {
+    case OP_TOPK:
+        print_topk(&r);
+        break;
+    case OP_DISPATCH:
+        print_dispatch(&r);
+        break;
+    case OP_COMBINE:
+        print_combine(&r);
+        break;
+    default:
+        mc_assert(r.n->op == OP_COMBINE_WEIGHT);
+        print_combine_weight(&r);
+    }
+}
