@@ -29,6 +29,7 @@ typedef struct {
     const char *program, *dir; /* the folder being filled */
     Arena *arena;
     Dialect dialect;
+    uint64_t run; /* a number for all executables of this output */
     bool failed;
 } Package;
 
@@ -87,12 +88,22 @@ static uint32_t rank_class(const Package *p, uint32_t rank)
     return pp ? axes_index(&p->in->m->mesh, pp, rank) : 0;
 }
 
+static uint64_t hash_plans(const EmitOutput *out)
+{
+    uint64_t hash = 0;
+
+    for (uint32_t i = 0; i < out->n; i++)
+        hash = XXH3_64bits_withSeed(out->plans[i].s, out->plans[i].len, hash);
+    return hash;
+}
+
 static bool write_class(Package *p, const char *path, uint32_t class)
 {
     const Buf *plan = &p->out->plans[class];
     const Buf *so = p->dialect == DIALECT_CPU ? &p->objects[0] : NULL;
-    Status s = payload_write(path, p->program, plan->s, plan->len,
-                             so ? so->s : NULL, so ? so->len : 0);
+    Status s = payload_write(path, p->program, &(PayloadParts){
+        .plan = plan->s, .plan_bytes = plan->len, .kernels = so ? so->s : NULL,
+        .kernels_bytes = so ? so->len : 0, .run = p->run});
 
     if (!s)
         return true;
@@ -128,7 +139,7 @@ static const char launch_text[] =
     "dir=$(dirname \"$0\")\n"
     "rank=${RANK:-${OMPI_COMM_WORLD_RANK:-"
     "${PMIX_RANK:-${SLURM_PROCID:-0}}}}\n"
-    "exec \"$dir/$(printf 'rank-%05d' \"$rank\")\" ";
+    "program=$dir/$(printf 'rank-%05d' \"$rank\")\n";
 
 static bool write_launch(Package *p)
 {
@@ -137,6 +148,14 @@ static bool write_launch(Package *p)
     bool ok;
 
     buf_puts(&text, launch_text);
+    buf_printf(&text,
+               "[ -e \"$program\" ] || {\n"
+               "    echo \"$0: rank $rank: there is no $program; this was \" \\\n"
+               "        \"compiled for %u ranks\" >&2\n"
+               "    exit 3\n"
+               "}\n"
+               "exec \"$program\" ",
+               world(p));
     if (threads > 0)
         buf_printf(&text, "--threads %lld ", (long long)threads);
     buf_puts(&text, "\"$@\"\n");
@@ -279,12 +298,12 @@ bool package_write(const char *dir, const EmitInput *in, const EmitOutput *out,
 {
     Arena *a = arena_new();
     Package p = {in, out, objects, program, arena_printf(a, "%s.tmp", dir), a,
-                 emit_dialect(in->spec), false};
+                 emit_dialect(in->spec), hash_plans(out), false};
 
     remove_tree(p.dir);
-    if (!(may_replace(&p, dir) && make_dir(&p, p.dir) && write_sources(&p) && write_ranks(&p) &&
-          write_launch(&p) && write_spec(&p) && write_manifest(&p) &&
-          install(&p, dir)))
+    if (!(may_replace(&p, dir) && make_dir(&p, p.dir) && write_sources(&p) &&
+          write_ranks(&p) && write_launch(&p) && write_spec(&p) &&
+          write_manifest(&p) && install(&p, dir)))
         remove_tree(p.dir);
     arena_free(a);
     return !p.failed;

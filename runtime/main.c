@@ -120,17 +120,26 @@ static Status read_plan_file(const char *path, Payload *out)
     return STATUS_NONE;
 }
 
+/* The file that this process runs. */
+static const char *own_path(void)
+{
+    static char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    return n > 0 ? path : "/proc/self/exe";
+}
+
 static Status find_plan(const Options *o, Payload *out)
 {
-    STATUS_TRY(payload_read("/proc/self/exe", out));
+    STATUS_TRY(payload_read(own_path(), out));
     if (o->plan.given) {
         free(out->plan);
         out->plan = NULL;
         STATUS_TRY(read_plan_file(o->plan.text, out));
     }
     if (!out->plan)
-        return status_make(STATUS_INPUT, "this program carries no plan; give "
-                                         "--plan FILE");
+        return status_make(STATUS_INPUT, "%s carries no plan; give --plan FILE",
+                           own_path());
     return STATUS_NONE;
 }
 
@@ -142,21 +151,30 @@ static Status load_plan(const Options *o, Plan *out_plan, Payload *payload)
     s = plan_load(payload->plan, payload->plan_bytes, out_plan);
     free(payload->plan);
     payload->plan = NULL;
-    return s;
+    return status_in(s, "%s", o->plan.given ? o->plan.text : own_path());
 }
 
 /* ---- who am I ------------------------------------------------------------ */
 
-/* Whether mpirun or srun started this process. */
-static bool launched(void)
+/* The rank that mpirun or srun gave this process, or NULL. */
+static const char *launched(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",
                                         "PMI_RANK"};
+    const char *rank = NULL;
 
-    for (size_t i = 0; i < MC_LEN(names); i++)
-        if (getenv(names[i]))
-            return true;
-    return false;
+    for (size_t i = 0; i < MC_LEN(names) && !rank; i++)
+        rank = getenv(names[i]);
+    return rank;
+}
+
+/* The same before communication has started. */
+static uint32_t expected_rank(void)
+{
+    const char *text = launched();
+    int64_t rank = 0;
+
+    return text && str_to_int(text, &rank) ? (uint32_t)rank : 0;
 }
 
 static Status join_run(const Plan *p, uint32_t *out_rank, bool *out_mpi)
@@ -164,7 +182,7 @@ static Status join_run(const Plan *p, uint32_t *out_rank, bool *out_mpi)
     uint32_t world = 1;
 
     *out_rank = 0;
-    *out_mpi = launched();
+    *out_mpi = launched() != NULL;
     if (*out_mpi)
         STATUS_TRY(comm_mpi_start(out_rank, &world));
     if (world != p->job.v->world)
@@ -179,6 +197,25 @@ static Status join_run(const Plan *p, uint32_t *out_rank, bool *out_mpi)
                            "of other ranks (%s)",
                            *out_rank, plan_text(p, p->job.v->class_name));
     return STATUS_NONE;
+}
+
+/* That all ranks run executables which were made together. */
+static Status check_others(const Payload *payload)
+{
+    char own[32], *all = NULL, *rest, *line;
+    bool same = true;
+    Status s;
+
+    snprintf(own, sizeof own, "%016llx\n", (unsigned long long)payload->run);
+    s = comm_mpi_gather(own, &all);
+    rest = all;
+    while (!s && (line = strsep(&rest, "\n")) && *line)
+        same &= strncmp(line, own, strlen(line)) == 0;
+    free(all);
+    if (!s && !same)
+        s = status_make(STATUS_RUN, "another rank runs the executable of "
+                                    "another compilation");
+    return s;
 }
 
 /* The processors this rank may use, shared with the others of this node. */
@@ -250,6 +287,7 @@ static Status run_rank(const Options *o, const Plan *p, const Payload *payload,
     bool mpi;
 
     STATUS_TRY(join_run(p, out_rank, &mpi));
+    STATUS_TRY(check_others(payload));
     watch_start(p, *out_rank);
     config.rank = *out_rank;
     config.comm = mpi ? &comm_mpi : &comm_self;
@@ -286,7 +324,7 @@ int main(int argc, char **argv)
 {
     Options o = {0};
     Payload payload = {0};
-    uint32_t rank = 0;
+    uint32_t rank = expected_rank();
     Plan p;
     Status s;
     int failed = parse(argc, argv, &o);

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 /* ---- writing ------------------------------------------------------------- */
 
@@ -49,28 +50,28 @@ static bool put_zeros(FILE *to, uint64_t *at, uint64_t align)
 }
 
 /* Plan and kernels start at multiples of 4096. */
-static bool put_payload(FILE *to, const char *program, const void *plan,
-                        size_t plan_bytes, const void *kernels,
-                        size_t kernels_bytes)
+static bool put_payload(FILE *to, const char *program, const PayloadParts *p)
 {
-    PayloadTrailer t = {.plan_bytes = plan_bytes,
-                        .kernels_bytes = kernels_bytes};
+    PayloadTrailer t = {.plan_bytes = p->plan_bytes,
+                        .kernels_bytes = p->kernels_bytes,
+                        .kernels_hash = XXH3_64bits(p->kernels,
+                                                    p->kernels_bytes),
+                        .run = p->run};
     uint64_t at;
 
     memcpy(t.magic, PAYLOAD_MAGIC, sizeof t.magic);
     if (!copy_file(to, program, &at) || !put_zeros(to, &at, 4096))
         return false;
     t.plan_offset = at;
-    at += plan_bytes;
-    if (!put(to, plan, plan_bytes) || !put_zeros(to, &at, 4096))
+    at += p->plan_bytes;
+    if (!put(to, p->plan, p->plan_bytes) || !put_zeros(to, &at, 4096))
         return false;
     t.kernels_offset = at;
-    return put(to, kernels, kernels_bytes) && put(to, &t, sizeof t);
+    return put(to, p->kernels, p->kernels_bytes) && put(to, &t, sizeof t);
 }
 
-Status payload_write(const char *path, const char *program, const void *plan,
-                     size_t plan_bytes, const void *kernels,
-                     size_t kernels_bytes)
+Status payload_write(const char *path, const char *program,
+                     const PayloadParts *parts)
 {
     char *beside = NULL;
     Status s = STATUS_NONE;
@@ -80,8 +81,7 @@ Status payload_write(const char *path, const char *program, const void *plan,
     if (asprintf(&beside, "%s.tmp", path) < 0)
         return status_make(STATUS_SYSTEM, "no memory to write %s", path);
     to = fopen(beside, "wb");
-    ok = to &&
-         put_payload(to, program, plan, plan_bytes, kernels, kernels_bytes);
+    ok = to && put_payload(to, program, parts);
     if (to)
         ok = fclose(to) == 0 && ok;
     if (!ok || chmod(beside, 0755) != 0 || rename(beside, path) != 0)
@@ -169,25 +169,35 @@ static Status read_trailer(int fd, const char *path, PayloadTrailer *out,
     return STATUS_NONE;
 }
 
+/* The kernels are machine code: what a flipped bit would do is anybody's
+ * guess. */
+static Status read_kernels(int fd, const char *path, const PayloadTrailer *t,
+                           Payload *out)
+{
+    char *kernels;
+    Status s = read_part(fd, path, t->kernels_offset, t->kernels_bytes,
+                         &kernels);
+
+    if (!s && XXH3_64bits(kernels, (size_t)t->kernels_bytes) != t->kernels_hash)
+        s = status_make(STATUS_INPUT, "the kernels in %s are damaged", path);
+    if (!s)
+        s = write_memory_file(kernels, (size_t)t->kernels_bytes, out);
+    free(kernels);
+    return s;
+}
+
 static Status read_parts(int fd, const char *path, Payload *out)
 {
     PayloadTrailer t;
-    char *kernels;
     bool found;
-    Status s;
 
     STATUS_TRY(read_trailer(fd, path, &t, &found));
     if (!found)
         return STATUS_NONE;
+    out->run = t.run;
     out->plan_bytes = (size_t)t.plan_bytes;
     STATUS_TRY(read_part(fd, path, t.plan_offset, t.plan_bytes, &out->plan));
-    if (t.kernels_bytes == 0)
-        return STATUS_NONE;
-    s = read_part(fd, path, t.kernels_offset, t.kernels_bytes, &kernels);
-    if (!s)
-        s = write_memory_file(kernels, (size_t)t.kernels_bytes, out);
-    free(kernels);
-    return s;
+    return t.kernels_bytes ? read_kernels(fd, path, &t, out) : STATUS_NONE;
 }
 
 Status payload_read(const char *path, Payload *out)

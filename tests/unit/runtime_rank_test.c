@@ -206,8 +206,8 @@ static int make_rank_files(void **state)
         Buf plan = {0};
         make_plan(ranks, &plan);
         snprintf(path, sizeof path, "%s/rank%u", folder, ranks);
-        Status s = payload_write(path, program, plan.s, plan.len, kernels.s,
-                                 kernels.len);
+        Status s = payload_write(path, program, &(PayloadParts){
+            plan.s, kernels.s, plan.len, kernels.len, 1});
         if (s) {
             print_error("%s\n", status_text(s));
             return -1;
