@@ -6,8 +6,6 @@
  */
 #include "driver/cli.h"
 
-#include <errno.h>
-
 static const CliCommand *const commands[] = {
 #define COMMAND(name) &cmd_##name,
 #include "driver/commands.def"
@@ -50,7 +48,8 @@ int main(int argc, char **argv)
 {
     CliExit code = run(argc, argv);
 
-    if (fflush(stdout) && code == CLI_DONE)
-        code = cli_failed(status_system(errno, "standard output"));
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_DONE)
+        code = cli_failed(status_make(STATUS_SYSTEM,
+                                      "cannot write to standard output"));
     return code;
 }
