@@ -199,6 +199,23 @@ static void collective(Emit *e, PlanCollective c, PlanOperand from,
                list, 2);
 }
 
+/* The runtime counts elements in 31 bits; a longer sum is done in pieces. */
+enum { PIECE = 1 << 30 };
+
+static void all_reduce(Emit *e, PlanCollective c, PlanOperand from,
+                       PlanOperand to)
+{
+    int64_t left = c.count, bytes = (int64_t)from.bytes / c.count;
+
+    for (; left > 0; left -= PIECE) {
+        c.count = MC_MIN(left, PIECE);
+        from.bytes = to.bytes = (uint64_t)(c.count * bytes);
+        collective(e, c, from, to);
+        from.offset += c.count * bytes;
+        to.offset += c.count * bytes;
+    }
+}
+
 /* The value that decides the type, and the number of elements that counts. */
 static PlanCollective collective_of(Emit *e, const Node *n, uint32_t kind,
                                     ValueId counted, const Split *s)
@@ -294,7 +311,7 @@ void emit_collective(Emit *e, const Node *n)
         all_to_all(e, n);
         break;
     default:
-        collective(e, collective_of(e, n, PLAN_ALL_REDUCE, from, NULL),
+        all_reduce(e, collective_of(e, n, PLAN_ALL_REDUCE, from, NULL),
                    emit_value(e, from, PLAN_READ),
                    emit_value(e, n->res, PLAN_WRITE));
     }
