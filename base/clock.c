@@ -1,4 +1,4 @@
-/* clock.c - wall-clock seconds that never run backwards. */
+/* clock.c - seconds that never run backwards: of the world, of this thread. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/base.h"
 

@@ -7,6 +7,7 @@
 #include "driver/input.h"
 #include "driver/run.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/uio.h>
@@ -14,6 +15,7 @@
 
 static struct {
     int64_t steps, save_step;
+    bool profile;
     const char *to, *load, *metrics;
     CliList rest;
 } args = {.steps = -1, .save_step = -1};
@@ -29,6 +31,9 @@ static const CliOption options[] = {
      "start from the weights in a .safetensors file"},
     {"--metrics", 0, "FILE", CLI_TEXT, &args.metrics,
      "where the metrics go (default: training.log.jsonl, in DIR)"},
+    {"--profile", 0, NULL, CLI_FLAG, &args.profile,
+     "show where the time went, beside what the machine can do; each rank's "
+     "table goes to DIR/profile.RANK"},
     CLI_OPTIONS_END,
 };
 
@@ -71,6 +76,8 @@ static void add_rank_options(Words *w, const Input *in)
         add(w, a, "--load", args.load);
     if (metrics_path(in))
         add(w, a, "--metrics", metrics_path(in));
+    if (args.profile)
+        add(w, a, "--profile", arena_printf(a, "%s/profile", in->dir));
     if (isatty(STDERR_FILENO))
         add(w, a, "--progress", NULL);
     for (uint32_t i = 0; i < args.rest.n; i++)
@@ -160,6 +167,21 @@ static CliExit check(const Input *in, const char *operand)
     return CLI_DONE;
 }
 
+/* Of rank 0; the others' differ little, and lie beside it. */
+static CliExit show_profile(const Input *in)
+{
+    const char *path = arena_printf(in->arena, "%s/profile.0", in->dir);
+    FILE *f = fopen(path, "r");
+    int c;
+
+    if (!f)
+        return cli_failed(status_system(errno, "cannot read %s", path));
+    while ((c = getc(f)) != EOF)
+        putchar(c);
+    fclose(f);
+    return CLI_DONE;
+}
+
 static CliExit run(const CliList *operands)
 {
     static const CliList no_sets;
@@ -172,6 +194,8 @@ static CliExit run(const CliList *operands)
         code = check(&in, operands->v[0]);
     if (code == CLI_DONE)
         code = start(&in);
+    if (code == CLI_DONE && args.profile)
+        code = show_profile(&in);
     input_close(&in);
     return code;
 }

@@ -293,7 +293,9 @@ static void host_instructions(void **state)
               (PlanOperand[]){plan_address(8, 4, PLAN_READ)}, 1);
     rig_open(b, &device_cpu, 1, &r);
     ok(exec_new(
-        &(ExecConfig){&r.plan, 0, r.driver, r.device, r.comm, host, true}, &e));
+        &(ExecConfig){&r.plan, 0, r.driver, r.device, r.comm, host,
+                       mc_seconds},
+        &e));
     s = exec_step(e);
     assert_int_equal(status_code(s), STATUS_RUN);
     assert_string_equal(status_text(s),
