@@ -74,7 +74,7 @@ static void remove_tree(const char *path)
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- executables ---------------------------------------------------------------- */
+/* ---- executables --------------------------------------------------------- */
 
 static uint32_t world(const Package *p)
 {
@@ -150,8 +150,8 @@ static bool write_launch(Package *p)
     buf_puts(&text, launch_text);
     buf_printf(&text,
                "[ -e \"$program\" ] || {\n"
-               "    echo \"$0: rank $rank: there is no $program; this was \" \\\n"
-               "        \"compiled for %u ranks\" >&2\n"
+               "    echo \"$0: rank $rank: no $program, compiled for %u ranks\""
+               " >&2\n"
                "    exit 3\n"
                "}\n"
                "exec \"$program\" ",
@@ -166,7 +166,7 @@ static bool write_launch(Package *p)
     return ok;
 }
 
-/* ---- sources ----------------------------------------------------------------------- */
+/* ---- sources ------------------------------------------------------------- */
 
 /* The kernels of all classes, in one unit of which each class has its name. */
 static bool write_sources(Package *p)
@@ -202,7 +202,7 @@ static bool write_spec(Package *p)
     return ok;
 }
 
-/* ---- the manifest --------------------------------------------------------------------- */
+/* ---- the manifest -------------------------------------------------------- */
 
 static json_t *memory_json(const MemReport *r)
 {
@@ -259,7 +259,7 @@ static bool write_manifest(Package *p)
     return ok;
 }
 
-/* ---- the whole --------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------- */
 
 /* Only an empty folder or an earlier output may be replaced. */
 static bool may_replace(Package *p, const char *dir)
