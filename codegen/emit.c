@@ -42,15 +42,15 @@ PlanDtype emit_dtype(DType t)
     return types[t];
 }
 
-/* ---- instructions ------------------------------------------------------------- */
+/* ---- instructions -------------------------------------------------------- */
 
 static uint16_t stream_row(Emit *e, uint16_t stream)
 {
     static const char *const names[STREAM_COUNT] = {
-        "compute", "tp", "cp", "ep", "dp", "pp", "copy",
-        "send_fwd", "recv_fwd", "send_bwd", "recv_bwd"};
-    PlanStreamKind kind = stream == STREAM_COPY ? PLAN_STREAM_COPY
-                                                : PLAN_STREAM_COMM;
+        "compute", "tp",       "cp",       "ep",       "dp",      "pp",
+        "copy",    "send_fwd", "recv_fwd", "send_bwd", "recv_bwd"};
+    PlanStreamKind kind =
+        stream == STREAM_COPY ? PLAN_STREAM_COPY : PLAN_STREAM_COMM;
 
     if (stream == STREAM_COMPUTE)
         return 0;
@@ -108,7 +108,7 @@ void emit_launch(Emit *e, const Kernel *k, const PlanOperand *operands,
     emit_instr(e, (PlanInstr){.op = PLAN_LAUNCH, .index = row}, operands, n);
 }
 
-/* ---- functions ----------------------------------------------------------------- */
+/* ---- functions ----------------------------------------------------------- */
 
 static bool is_param(const Func *f, ValueId v)
 {
@@ -159,8 +159,9 @@ static void body_emit(Emit *e)
         const Node *n = &e->m->nodes.v[e->node.i];
         emit_cells[n->op](e, n);
         if (i + 1 == complete)
-            emit_instr(e, (PlanInstr){.op = PLAN_HOST,
-                                      .index = PLAN_HOST_GRADS}, NULL, 0);
+            emit_instr(e,
+                       (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_GRADS},
+                       NULL, 0);
     }
     e->node = (NodeId){0};
 }
@@ -183,8 +184,9 @@ static void func_emit(Emit *e, FuncId f, bool main)
     callees_emit(e, f);
     e->f = f;
     e->main = main;
-    e->segment[f.i] = 1 + plan_segment_begin(
-        e->b, sym_text(e->m->names, e->m->funcs.v[f.i].name));
+    e->segment[f.i] =
+        1 + plan_segment_begin(e->b,
+                               sym_text(e->m->names, e->m->funcs.v[f.i].name));
     if (!main)
         emit_registers(e, f);
     results_copy(e, true);
@@ -192,7 +194,7 @@ static void func_emit(Emit *e, FuncId f, bool main)
     results_copy(e, false);
 }
 
-/* ---- stages ---------------------------------------------------------------------- */
+/* ---- stages -------------------------------------------------------------- */
 
 static void atoms_emit(Emit *e)
 {
@@ -228,8 +230,7 @@ static bool stage_emit(Emit *e, Buf *out)
 
     e->b = plan_builder_new();
     e->segment = arena_array(e->arena, uint32_t, e->m->funcs.n);
-    e->frame_start = r->total -
-                     e->mem->frame[e->m->entry.v[e->pp].i].bytes;
+    e->frame_start = r->total - e->mem->frame[e->m->entry.v[e->pp].i].bytes;
     plan_add_memory(e->b, "arena", PLAN_MEMORY_DEVICE, 0, (uint64_t)r->total);
     for (uint32_t i = events_count(e->m); i > 0; i--)
         plan_add_event(e->b);
@@ -255,8 +256,12 @@ static void units_collect(Arena *a, KernelTable *t, EmitOutput *out)
 bool emit_plans(Arena *a, const EmitInput *in, EmitOutput *out)
 {
     KernelTable kernels = {0};
-    Emit e = {.m = in->m, .mem = in->mem, .spec = in->spec, .arena = a,
-              .dialect = emit_dialect(in->spec), .kernels = &kernels};
+    Emit e = {.m = in->m,
+              .mem = in->mem,
+              .spec = in->spec,
+              .arena = a,
+              .dialect = emit_dialect(in->spec),
+              .kernels = &kernels};
 
     *out = (EmitOutput){.n = in->mem->npp};
     out->plans = arena_array(a, Buf, out->n);

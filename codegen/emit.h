@@ -11,7 +11,7 @@
 #include "frontend/frontend.h"
 #include "passes/memplan.h"
 
-/* ---- emit.c ---------------------------------------------------------------- */
+/* ---- emit.c -------------------------------------------------------------- */
 
 /* What emit_plans needs to know; the module is fused and has its streams. */
 typedef struct {
@@ -35,7 +35,7 @@ void emit_free(EmitOutput *out);
 MemRules emit_rules(Dialect dialect);
 Dialect emit_dialect(const Spec *spec);
 
-/* ---- package.c --------------------------------------------------------------- */
+/* ---- package.c ----------------------------------------------------------- */
 
 /* Writes the folder that `megac compile` promises, beside `dir` and then in
  * its place.  `objects` are the compiled units: for the CPU one shared object,

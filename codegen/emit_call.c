@@ -2,7 +2,7 @@
  *
  *     %y, %all = call @layer %x {args=[>] results=[>, l] count=4}
  *
- *     copy  y <- x                       unless x ends here and shares y's bytes
+ *     copy  y <- x                       unless x ends here and has y's bytes
  *     call  layer count 4
  *       frame   callee's frame
  *       x       y          + 0 i         a carry stays in one place …
@@ -123,16 +123,19 @@ void emit_call(Emit *e, const Node *n)
     FuncId callee = c.scan.callee;
 
     carries_begin(&c);
-    push(&c, emit_scratch(e, 0, e->mem->frame[callee.i].bytes,
-                          PLAN_READ | PLAN_WRITE), 0);
+    push(&c,
+         emit_scratch(e, 0, e->mem->frame[callee.i].bytes,
+                      PLAN_READ | PLAN_WRITE),
+         0);
     for (uint32_t i = 0; i < n->nargs; i++)
         argument(&c, i);
     for (uint32_t i = 0; i < n->nres; i++)
         result(&c, i);
     registers(&c);
-    emit_instr(e, (PlanInstr){.op = PLAN_CALL,
-                              .flags = c.scan.reverse ? PLAN_REVERSE : 0,
-                              .index = e->segment[callee.i] - 1,
-                              .aux = (uint32_t)c.scan.count},
+    emit_instr(e,
+               (PlanInstr){.op = PLAN_CALL,
+                           .flags = c.scan.reverse ? PLAN_REVERSE : 0,
+                           .index = e->segment[callee.i] - 1,
+                           .aux = (uint32_t)c.scan.count},
                c.list, c.count);
 }

@@ -12,7 +12,7 @@
 
 #include "passes/streams.h"
 
-/* ---- shapes ----------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------- */
 
 /* A value seen as [before, dim, behind] on a rank. */
 typedef struct {
@@ -27,8 +27,8 @@ static Cut value_cut(const Module *m, ValueId v, char dim)
     bool found = false;
 
     for (int d = 0; d < t->ndim; d++) {
-        int64_t size = layout_local(m, t, layout_of(m, value->layout),
-                                    t->dim[d]);
+        int64_t size =
+            layout_local(m, t, layout_of(m, value->layout), t->dim[d]);
         if (t->dim[d] == dim) {
             cut.size = size;
             found = true;
@@ -67,7 +67,7 @@ int64_t comm_scratch(const Module *m, const Node *n)
     }
 }
 
-/* ---- moving blocks ------------------------------------------------------------------- */
+/* ---- moving blocks ------------------------------------------------------- */
 
 /* Block i of the destination is block (i % inner, i / inner) of the source,
  * where neighbours are `near` and `far` apart. */
@@ -92,10 +92,14 @@ static void move_blocks(Emit *e, PlanOperand to, PlanOperand from, int64_t n,
                         int64_t inner_n, int64_t near, int64_t far,
                         int64_t bytes)
 {
-    const Kernel *k = kernel_add(e->kernels, (Kernel){"move_blocks", MOVE, 1,
-                                                      false, 2, 5});
-    PlanOperand list[] = {to, from, plan_integer(n), plan_integer(inner_n),
-                          plan_integer(near / UNIT), plan_integer(far / UNIT),
+    const Kernel *k =
+        kernel_add(e->kernels, (Kernel){"move_blocks", MOVE, 1, false, 2, 5});
+    PlanOperand list[] = {to,
+                          from,
+                          plan_integer(n),
+                          plan_integer(inner_n),
+                          plan_integer(near / UNIT),
+                          plan_integer(far / UNIT),
                           plan_integer(bytes / UNIT)};
 
     emit_launch(e, k, list, MC_LEN(list));
@@ -109,7 +113,7 @@ static void swap_blocks(Emit *e, PlanOperand to, PlanOperand from,
                 bytes);
 }
 
-/* ---- groups ---------------------------------------------------------------------------- */
+/* ---- groups -------------------------------------------------------------- */
 
 static bool set_has(AxisSet set, uint8_t atom)
 {
@@ -187,15 +191,16 @@ static const Split *value_split(const Emit *e, ValueId v, char dim)
     return layout_split(layout_of(e->m, e->m->values.v[v.i].layout), dim);
 }
 
-/* ---- collectives ----------------------------------------------------------------------- */
+/* ---- collectives --------------------------------------------------------- */
 
 static void collective(Emit *e, PlanCollective c, PlanOperand from,
                        PlanOperand to)
 {
     PlanOperand list[] = {from, to};
 
-    emit_instr(e, (PlanInstr){.op = PLAN_COLLECTIVE,
-                              .index = plan_add_collective(e->b, &c)},
+    emit_instr(e,
+               (PlanInstr){.op = PLAN_COLLECTIVE,
+                           .index = plan_add_collective(e->b, &c)},
                list, 2);
 }
 
@@ -241,9 +246,10 @@ static void all_gather(Emit *e, const Node *n)
                                ? emit_scratch(e, 0, bytes, PLAN_WRITE)
                                : emit_value(e, to, PLAN_WRITE);
 
-    collective(e, collective_of(e, n, PLAN_ALL_GATHER, from,
-                                value_split(e, from, dim)),
-               emit_value(e, from, PLAN_READ), gathered);
+    collective(
+        e,
+        collective_of(e, n, PLAN_ALL_GATHER, from, value_split(e, from, dim)),
+        emit_value(e, from, PLAN_READ), gathered);
     if (part.before > 1)
         swap_blocks(e, emit_value(e, to, PLAN_WRITE),
                     emit_scratch(e, 0, bytes, PLAN_READ), members, part.before,
@@ -264,9 +270,10 @@ static void reduce_scatter(Emit *e, const Node *n)
                     members, part.size * part.behind);
         all = emit_scratch(e, 0, bytes, PLAN_READ);
     }
-    collective(e, collective_of(e, n, PLAN_REDUCE_SCATTER, to,
-                                value_split(e, to, dim)),
-               all, emit_value(e, to, PLAN_WRITE));
+    collective(
+        e,
+        collective_of(e, n, PLAN_REDUCE_SCATTER, to, value_split(e, to, dim)),
+        all, emit_value(e, to, PLAN_WRITE));
 }
 
 /* `dim` becomes split and `from` whole: parts of `dim` travel, and arrive as
@@ -280,8 +287,8 @@ static void all_to_all(Emit *e, const Node *n)
     Cut got = value_cut(e->m, from, joined);
     int64_t members = value_cut(e->m, from, dim).size / sent.size;
     int64_t bytes = memplan_value_bytes(e->m, from);
-    PlanCollective c = collective_of(e, n, PLAN_ALL_TO_ALL, from,
-                                     value_split(e, to, dim));
+    PlanCollective c =
+        collective_of(e, n, PLAN_ALL_TO_ALL, from, value_split(e, to, dim));
     Cut whole = value_cut(e->m, from, dim);
     Cut after = value_cut(e->m, to, joined);
 
@@ -292,8 +299,8 @@ static void all_to_all(Emit *e, const Node *n)
     collective(e, c, emit_scratch(e, 0, bytes, PLAN_READ),
                emit_scratch(e, bytes, bytes, PLAN_WRITE));
     swap_blocks(e, emit_value(e, to, PLAN_WRITE),
-                emit_scratch(e, bytes, bytes, PLAN_READ), members,
-                after.before, got.size * after.behind);
+                emit_scratch(e, bytes, bytes, PLAN_READ), members, after.before,
+                got.size * after.behind);
 }
 
 void emit_collective(Emit *e, const Node *n)
@@ -340,7 +347,7 @@ void emit_slice(Emit *e, const Node *n)
                 part.before, whole.size * whole.behind, 0, bytes);
 }
 
-/* ---- messages ------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------ */
 
 void emit_sendrecv(Emit *e, const Node *n)
 {
@@ -351,21 +358,23 @@ void emit_sendrecv(Emit *e, const Node *n)
     PlanOperand o = emit_value(e, v, send ? PLAN_READ : PLAN_WRITE);
 
     o.content = 1 + (uint32_t)attr_int(e->m, n->attrs, AK_MICROBATCH, 0);
-    emit_instr(e, (PlanInstr){
-                      .op = send ? PLAN_SEND : PLAN_RECV,
-                      .flags = streams_joined(e->m, e->f, e->pos) ? PLAN_JOIN
-                                                                  : 0,
-                      .index = plan_add_peer(
-                          e->b, arena_printf(e->arena, "pp%+d", shift),
-                          pp_atom(e), shift),
-                      .aux = (uint32_t)attr_int(e->m, n->attrs, AK_TAG, 0)},
-               &o, 1);
+    emit_instr(
+        e,
+        (PlanInstr){
+            .op = send ? PLAN_SEND : PLAN_RECV,
+            .flags = streams_joined(e->m, e->f, e->pos) ? PLAN_JOIN : 0,
+            .index = plan_add_peer(e->b, arena_printf(e->arena, "pp%+d", shift),
+                                   pp_atom(e), shift),
+            .aux = (uint32_t)attr_int(e->m, n->attrs, AK_TAG, 0)},
+        &o, 1);
 }
 
 void emit_event(Emit *e, const Node *n)
 {
     int64_t event = attr_int(e->m, n->attrs, AK_EVENT, 0);
 
-    emit_instr(e, (PlanInstr){.op = n->op == OP_EVENT ? PLAN_EVENT : PLAN_WAIT,
-                              .index = (uint32_t)event}, NULL, 0);
+    emit_instr(e,
+               (PlanInstr){.op = n->op == OP_EVENT ? PLAN_EVENT : PLAN_WAIT,
+                           .index = (uint32_t)event},
+               NULL, 0);
 }

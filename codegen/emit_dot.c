@@ -39,7 +39,7 @@ typedef struct {
     bool accumulate;
 } Product;
 
-/* ---- operands ------------------------------------------------------------------ */
+/* ---- operands ------------------------------------------------------------ */
 
 static void matrix_dims(Emit *e, TypeId type, LayoutId layout, Matrix *out)
 {
@@ -49,8 +49,8 @@ static void matrix_dims(Emit *e, TypeId type, LayoutId layout, Matrix *out)
     out->n = t->ndim;
     for (int d = t->ndim; d-- > 0;) {
         out->letter[d] = t->dim[d];
-        out->size[d] = layout_local(e->m, t, layout_of(e->m, layout),
-                                    t->dim[d]);
+        out->size[d] =
+            layout_local(e->m, t, layout_of(e->m, layout), t->dim[d]);
         out->stride[d] = stride;
         stride *= out->size[d];
     }
@@ -83,7 +83,7 @@ static int letter_at(const Matrix *x, char letter)
     return -1;
 }
 
-/* ---- indices ---------------------------------------------------------------------- */
+/* ---- indices ------------------------------------------------------------- */
 
 static Index letter_index(const Product *p, char letter)
 {
@@ -148,7 +148,7 @@ static void product_indices(Product *p)
     letters_merge(p, A, NULL);
 }
 
-/* ---- the GEMM ------------------------------------------------------------------------ */
+/* ---- the GEMM ------------------------------------------------------------ */
 
 static void product_swap(Product *p)
 {
@@ -196,10 +196,10 @@ static bool gemm_fill(const Product *p, PlanGemm *g)
     g->batch = p->batch.size;
     g->trans_a = !a_plain;
     g->trans_b = !b_plain;
-    g->lda = a_plain ? row_distance(&p->m, &p->k, A)
-                     : row_distance(&p->k, &p->m, A);
-    g->ldb = b_plain ? row_distance(&p->k, &p->n, B)
-                     : row_distance(&p->n, &p->k, B);
+    g->lda =
+        a_plain ? row_distance(&p->m, &p->k, A) : row_distance(&p->k, &p->m, A);
+    g->ldb =
+        b_plain ? row_distance(&p->k, &p->n, B) : row_distance(&p->n, &p->k, B);
     g->ldc = row_distance(&p->m, &p->n, C);
     if (g->batch > 1) {
         g->stride_a = p->batch.stride[A];
@@ -230,19 +230,18 @@ static void gemm_emit(Emit *e, const Product *p, const PlanGemm *g,
 {
     PlanOperand list[OPERANDS];
 
-    list[A] = part(&p->op[A], offset[A],
-                   stored_extent(g->trans_a ? g->k : g->m,
-                                 g->trans_a ? g->m : g->k, g->lda, g->batch,
-                                 g->stride_a));
-    list[B] = part(&p->op[B], offset[B],
-                   stored_extent(g->trans_b ? g->n : g->k,
-                                 g->trans_b ? g->k : g->n, g->ldb, g->batch,
-                                 g->stride_b));
+    list[A] =
+        part(&p->op[A], offset[A],
+             stored_extent(g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k,
+                           g->lda, g->batch, g->stride_a));
+    list[B] =
+        part(&p->op[B], offset[B],
+             stored_extent(g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n,
+                           g->ldb, g->batch, g->stride_b));
     list[C] = part(&p->op[C], offset[C],
                    stored_extent(g->m, g->n, g->ldc, g->batch, g->stride_c));
     list[C].access = PLAN_WRITE | (g->accumulate ? PLAN_READ : 0);
-    emit_instr(e, (PlanInstr){.op = PLAN_GEMM,
-                              .index = plan_add_gemm(e->b, g)},
+    emit_instr(e, (PlanInstr){.op = PLAN_GEMM, .index = plan_add_gemm(e->b, g)},
                list, OPERANDS);
 }
 
@@ -305,7 +304,7 @@ static void product(Emit *e, Matrix a, Matrix b, Matrix c, bool accumulate)
     product_emit(e, &p);
 }
 
-/* ---- cells ------------------------------------------------------------------------------ */
+/* ---- cells --------------------------------------------------------------- */
 
 void emit_dot(Emit *e, const Node *n)
 {

@@ -54,7 +54,7 @@ static const Kernel *kernel_print(Emit *e, const char *base,
     return kernel_add(e->kernels, k);
 }
 
-/* ---- operands of a launch -------------------------------------------------------- */
+/* ---- operands of a launch ------------------------------------------------ */
 
 typedef struct {
     Emit *e;
@@ -107,7 +107,7 @@ static void push_starts(Launch *l, const KernelInfo *info)
         push(l, integer_of(start_expr(l->e, &info->imm[i])));
 }
 
-/* ---- row programs ------------------------------------------------------------------ */
+/* ---- row programs -------------------------------------------------------- */
 
 static FuncId row_callee(const Module *m, const Node *n)
 {
@@ -128,10 +128,10 @@ static void push_accums(Launch *l, const Func *f)
     for (uint32_t i = 0; i < f->body.n; i++) {
         const Node *n = &e->m->nodes.v[f->body.v[i].i];
         if (n->op == OP_ACCUM)
-            push(l, emit_state(e, attr_tensor(e->m, n->attrs, AK_TENSOR),
-                               (Field)attr_int(e->m, n->attrs, AK_FIELD,
-                                               FIELD_GRAD),
-                               PLAN_READ | PLAN_WRITE));
+            push(l, emit_state(
+                        e, attr_tensor(e->m, n->attrs, AK_TENSOR),
+                        (Field)attr_int(e->m, n->attrs, AK_FIELD, FIELD_GRAD),
+                        PLAN_READ | PLAN_WRITE));
     }
 }
 
@@ -187,7 +187,7 @@ void emit_row(Emit *e, const Node *n)
     emit_launch(e, k, l.list, l.n);
 }
 
-/* ---- gathers ------------------------------------------------------------------------- */
+/* ---- gathers ------------------------------------------------------------- */
 
 static bool adds(const Emit *e, ValueId v)
 {
@@ -205,8 +205,7 @@ static void gather(Emit *e, const Node *n)
 {
     Launch l = {.e = e};
     KernelInfo info = {0};
-    const Kernel *k = kernel_print(e, op_info[n->op].name, print_gather,
-                                   &info);
+    const Kernel *k = kernel_print(e, op_info[n->op].name, print_gather, &info);
 
     push_args(&l, n);
     push(&l, emit_value(e, node_res(n, 0),
@@ -232,7 +231,7 @@ void emit_rope_table(Emit *e, const Node *n)
     gather(e, n);
 }
 
-/* ---- routes of a mixture of experts --------------------------------------------------- */
+/* ---- routes of a mixture of experts -------------------------------------- */
 
 static void print_route(Emit *e, const char *name, Buf *out, KernelInfo *info)
 {
@@ -251,7 +250,7 @@ void emit_route(Emit *e, const Node *n)
     emit_launch(e, k, l.list, l.n);
 }
 
-/* ---- attention -------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------- */
 
 static AttnStrides attention_strides(const Module *m, ValueId v)
 {
@@ -268,8 +267,8 @@ static int64_t local_size(const Module *m, ValueId v, char dim)
 {
     const Value *value = &m->values.v[v.i];
 
-    return layout_local(m, type_of(m, value->type),
-                        layout_of(m, value->layout), dim);
+    return layout_local(m, type_of(m, value->type), layout_of(m, value->layout),
+                        dim);
 }
 
 /* `operand` is where q stands among the operands; k, v and so on follow. */
@@ -277,14 +276,18 @@ static AttentionSpec attention_spec(const Module *m, const Node *n,
                                     uint32_t operand)
 {
     ValueId q = node_arg(m, n, operand), k = node_arg(m, n, operand + 1);
-    AttentionSpec a = {
-        .type = value_type(m, q)->dtype == DT_BF16 ? ATTN_BF16 : ATTN_F32,
-        .s = local_size(m, q, 's'), .t = local_size(m, k, 's'),
-        .b = local_size(m, q, 'b'), .g = local_size(m, q, 'g'),
-        .r = local_size(m, q, 'r'), .d = local_size(m, q, 'd'),
-        .q = attention_strides(m, q), .k = attention_strides(m, k),
-        .v = attention_strides(m, node_arg(m, n, operand + 2)),
-        .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0};
+    AttentionSpec a = {.type = value_type(m, q)->dtype == DT_BF16 ? ATTN_BF16
+                                                                  : ATTN_F32,
+                       .s = local_size(m, q, 's'),
+                       .t = local_size(m, k, 's'),
+                       .b = local_size(m, q, 'b'),
+                       .g = local_size(m, q, 'g'),
+                       .r = local_size(m, q, 'r'),
+                       .d = local_size(m, q, 'd'),
+                       .q = attention_strides(m, q),
+                       .k = attention_strides(m, k),
+                       .v = attention_strides(m, node_arg(m, n, operand + 2)),
+                       .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0};
 
     a.scale = 1.0 / sqrt((double)a.d);
     return a;
@@ -327,18 +330,18 @@ static void print_attention(Emit *e, const char *name, Buf *out,
     info->phases = forward ? 1 : 2;
     info->nptr = forward ? 5 : 10;
     info->nimm = 2;
-    info->imm[0] = (KernelStart){
-        .value = node_arg(e->m, n, forward ? 0 : 1), .dim = 's'};
-    info->imm[1] = (KernelStart){
-        .value = node_arg(e->m, n, forward ? 1 : 2), .dim = 's'};
+    info->imm[0] =
+        (KernelStart){.value = node_arg(e->m, n, forward ? 0 : 1), .dim = 's'};
+    info->imm[1] =
+        (KernelStart){.value = node_arg(e->m, n, forward ? 1 : 2), .dim = 's'};
 }
 
 void emit_attention(Emit *e, const Node *n)
 {
     Launch l = {.e = e};
     KernelInfo info = {0};
-    const Kernel *k = kernel_print(e, op_info[n->op].name, print_attention,
-                                   &info);
+    const Kernel *k =
+        kernel_print(e, op_info[n->op].name, print_attention, &info);
     uint32_t first = n->op == OP_ATTENTION ? 0 : 1;
 
     for (uint32_t i = first; i < n->nargs; i++)
@@ -352,7 +355,7 @@ void emit_attention(Emit *e, const Node *n)
     emit_launch(e, k, l.list, l.n);
 }
 
-/* ---- what memplan asks -------------------------------------------------------------------- */
+/* ---- what memplan asks --------------------------------------------------- */
 
 static int64_t gather_scratch(const Module *m, NodeId id)
 {

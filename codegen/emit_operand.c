@@ -13,7 +13,7 @@
  */
 #include "codegen/emit_priv.h"
 
-/* ---- registers --------------------------------------------------------------- */
+/* ---- registers ----------------------------------------------------------- */
 
 static uint32_t layered_uses(const Emit *e, FuncId f)
 {
@@ -54,9 +54,8 @@ static const char *value_name(const Emit *e, ValueId v)
 }
 
 static const char *const FIELD_NAMES[FIELD_COUNT] = {
-    [FIELD_PARAM] = "param", [FIELD_MASTER] = "master",
-    [FIELD_GRAD] = "grad",   [FIELD_GSUM] = "gsum",
-    [FIELD_M] = "m",         [FIELD_V] = "v",
+    [FIELD_PARAM] = "param", [FIELD_MASTER] = "master", [FIELD_GRAD] = "grad",
+    [FIELD_GSUM] = "gsum",   [FIELD_M] = "m",           [FIELD_V] = "v",
     [FIELD_ACC] = "acc"};
 
 static void register_states(Emit *e, FuncId f)
@@ -65,8 +64,8 @@ static void register_states(Emit *e, FuncId f)
 
     for (uint32_t i = 0; i < uses.n; i++) {
         const StateUse *use = &uses.v[i];
-        const char *name = sym_text(e->m->names,
-                                    e->m->tensors.v[use->tensor.i].name);
+        const char *name =
+            sym_text(e->m->names, e->m->tensors.v[use->tensor.i].name);
         if (use->layered)
             plan_add_reg(e->b, PLAN_ADDRESS,
                          arena_printf(e->arena, "@%s.%s", name,
@@ -95,7 +94,7 @@ PlanOperand emit_microbatch(Emit *e)
     return plan_reg_integer((uint16_t)reg, 0);
 }
 
-/* ---- addresses ----------------------------------------------------------------- */
+/* ---- addresses ----------------------------------------------------------- */
 
 static PlanOperand frame_operand(Emit *e, int64_t offset, int64_t bytes,
                                  int access)
@@ -128,8 +127,8 @@ static PlanOperand state_operand(Emit *e, TensorId t, Field f, int64_t bytes,
 {
     const MemState *s = memplan_state(e->mem, e->pp, t, f);
     PlanOperand o;
-    bool layered = e->mem->effects.func[e->f.i].layer &&
-                   e->m->tensors.v[t.i].per_layer;
+    bool layered =
+        e->mem->effects.func[e->f.i].layer && e->m->tensors.v[t.i].per_layer;
 
     if (layered)
         return plan_reg_address(emit_state_register(e, e->f, t, f), 0,
@@ -168,8 +167,8 @@ PlanOperand emit_place(Emit *e, MemPlace place, int64_t bytes, int access)
     case MEM_FRAME:
         return frame_operand(e, place.offset, bytes, access);
     case MEM_PARAM:
-        return plan_reg_address((uint16_t)(2 + place.index), 0,
-                                (uint64_t)bytes, access);
+        return plan_reg_address((uint16_t)(2 + place.index), 0, (uint64_t)bytes,
+                                access);
     case MEM_RESULT:
         return plan_reg_address((uint16_t)(2 + func->params.n + place.index), 0,
                                 (uint64_t)bytes, access);
@@ -195,14 +194,14 @@ PlanOperand emit_value(Emit *e, ValueId v, int access)
 
 PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access)
 {
-    PlanOperand o = frame_operand(e, e->mem->scratch[e->node.i] + offset,
-                                  bytes, access);
+    PlanOperand o =
+        frame_operand(e, e->mem->scratch[e->node.i] + offset, bytes, access);
 
     o.buffer = e->m->values.n + e->node.i;
     return o;
 }
 
-/* ---- what depends on the rank ----------------------------------------------------- */
+/* ---- what depends on the rank -------------------------------------------- */
 
 /* Within a plan the stage is known, and with it the coordinates that depend on
  * nothing else. */
@@ -225,8 +224,8 @@ uint32_t emit_digits(Emit *e, const uint8_t *atoms, uint32_t n, int64_t unit)
         if (is_fixed(e, atoms[i], &fixed))
             constant += fixed * unit;
         else
-            terms[nterms++] = (PlanTerm){.atom = e->atom[atoms[i]],
-                                         .factor = unit};
+            terms[nterms++] =
+                (PlanTerm){.atom = e->atom[atoms[i]], .factor = unit};
         unit *= e->m->mesh.atoms.v[atoms[i]].size;
     }
     return plan_add_expr(e->b, constant, terms, nterms);
@@ -238,7 +237,7 @@ uint32_t emit_start(Emit *e, ValueId v, char dim)
     const Layout *layout = layout_of(e->m, value->layout);
     const Split *split = layout_split(layout, dim);
 
-    return emit_digits(e, split ? split->atom : NULL, split ? split->n : 0,
-                       layout_local(e->m, type_of(e->m, value->type), layout,
-                                    dim));
+    return emit_digits(
+        e, split ? split->atom : NULL, split ? split->n : 0,
+        layout_local(e->m, type_of(e->m, value->type), layout, dim));
 }

@@ -5,7 +5,7 @@
 #include "codegen/emit.h"
 #include "runtime/plan.h"
 
-/* ---- emit_kernels.c: every kernel once ---------------------------------- */
+/* ---- emit_kernels.c: every kernel once ----------------------------------- */
 
 /* `text` defines `symbol`, and `symbol`_2 if it has two phases. */
 typedef struct {
@@ -20,7 +20,7 @@ typedef struct {
     Vec(Kernel) list;
 } KernelTable;
 
-/* ---- emit.c: the state of one stage's emission ---------------------------- */
+/* ---- emit.c: the state of one stage's emission --------------------------- */
 
 enum { EMIT_MAX_OPERANDS = PLAN_MAX_ARGS + 1 };
 
@@ -46,7 +46,7 @@ typedef struct Emit {
 /* Reports what cannot be emitted, at the current node (MC0530). */
 void emit_fail(Emit *e, const char *fmt, ...) MC_PRINTF(2, 3);
 
-/* ---- emit_operand.c: places as operands ------------------------------------- */
+/* ---- emit_operand.c: places as operands ---------------------------------- */
 
 /* The registers of a segment, in this order: its frame, parameters, results,
  * the layer's part of each field it uses, the microbatch. */
@@ -71,7 +71,7 @@ uint32_t emit_digits(Emit *e, const uint8_t *atoms, uint32_t n, int64_t unit);
 /* First logical index of `dim` of a value on this rank. */
 uint32_t emit_start(Emit *e, ValueId v, char dim);
 
-/* ---- emit.c: instructions ---------------------------------------------------- */
+/* ---- emit.c: instructions ------------------------------------------------ */
 
 void emit_instr(Emit *e, PlanInstr in, const PlanOperand *operands, uint32_t n);
 void emit_copy(Emit *e, PlanOperand to, PlanOperand from);
@@ -80,22 +80,23 @@ void emit_launch(Emit *e, const Kernel *k, const PlanOperand *operands,
                  uint32_t n);
 PlanDtype emit_dtype(DType t);
 
-/* ---- emit_cells.c: one cell per row of ir/ops.def ------------------------------ */
+/* ---- emit_cells.c: one cell per row of ir/ops.def ------------------------ */
 
 typedef void EmitCell(Emit *e, const Node *n);
 extern EmitCell *const emit_cells[OP_COUNT];
 
 EmitCell emit_call, emit_row, emit_read, emit_write, emit_accum, emit_clear,
     emit_host, emit_rope_table, emit_dot, emit_dots, emit_embed, emit_rows,
-    emit_route, emit_attention, emit_collective, emit_slice, emit_sendrecv, emit_event,
+    emit_route, emit_attention, emit_collective, emit_slice, emit_sendrecv,
+    emit_event,
     emit_none;
 
-/* ---- emit_comm.c ---------------------------------------------------------------- */
+/* ---- emit_comm.c --------------------------------------------------------- */
 
 /* Workspace of a collective that works on an inner dimension. */
 int64_t comm_scratch(const Module *m, const Node *n);
 
-/* ---- emit_kernels.c ---------------------------------------------------------------- */
+/* ---- emit_kernels.c ------------------------------------------------------ */
 
 /* Adds a kernel, or finds the one with the same symbol. */
 const Kernel *kernel_add(KernelTable *t, Kernel k);
@@ -104,7 +105,7 @@ int64_t kernel_scratch(const Module *m, NodeId id, int dialect);
 bool kernel_in_place(const Module *m, const Node *n, uint32_t arg,
                      uint32_t res);
 
-/* ---- emit_tables.c: what a plan says about the job ----------------------------------- */
+/* ---- emit_tables.c: what a plan says about the job ----------------------- */
 
 void emit_job(Emit *e);
 void emit_tensors(Emit *e);

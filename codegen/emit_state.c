@@ -46,8 +46,10 @@ void emit_write(Emit *e, const Node *n)
 
 void emit_clear(Emit *e, const Node *n)
 {
-    emit_fill(e, emit_state(e, node_tensor(e, n), node_field(e, n, FIELD_GRAD),
-                            PLAN_WRITE), 0);
+    emit_fill(e,
+              emit_state(e, node_tensor(e, n), node_field(e, n, FIELD_GRAD),
+                         PLAN_WRITE),
+              0);
 }
 
 /* Its operand was added while it was made; any other is in a row program. */
@@ -57,7 +59,7 @@ void emit_accum(Emit *e, const Node *n)
         emit_fail(e, "accum outside of a row program");
 }
 
-/* ---- the host ------------------------------------------------------------------ */
+/* ---- the host ------------------------------------------------------------ */
 
 static uint32_t word_in(const char *word, const char *(*name)(uint32_t),
                         uint32_t n)
@@ -96,8 +98,10 @@ static void host_scalar(Emit *e, const Node *n)
 
     if (which == PLAN_SCALARS)
         emit_fail(e, "the host has no scalar %s", node_what(e, n));
-    emit_instr(e, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_SCALAR,
-                              .aux = which}, &to, 1);
+    emit_instr(
+        e,
+        (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_SCALAR, .aux = which},
+        &to, 1);
 }
 
 static void host_metric(Emit *e, const Node *n)
@@ -107,8 +111,10 @@ static void host_metric(Emit *e, const Node *n)
 
     if (which == PLAN_METRICS)
         emit_fail(e, "there is no metric %s", node_what(e, n));
-    emit_instr(e, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_METRIC,
-                              .aux = which}, &from, 1);
+    emit_instr(
+        e,
+        (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_METRIC, .aux = which},
+        &from, 1);
 }
 
 void emit_host(Emit *e, const Node *n)

@@ -7,7 +7,7 @@
  */
 #include "codegen/emit_priv.h"
 
-/* ---- the job --------------------------------------------------------------------- */
+/* ---- the job ------------------------------------------------------------- */
 
 static bool has_metrics(const Module *m, FuncId f)
 {
@@ -86,20 +86,21 @@ static void training_fill(Emit *e)
     t->weight_decay = s->training.optimizer.weight_decay;
     t->clip_grad = s->training.optimizer.clip_grad;
     t->lr = spec_lr(s);
-    t->optimizer = s->training.optimizer.type == OPT_SGD ? PLAN_SGD
-                                                         : PLAN_ADAMW;
+    t->optimizer =
+        s->training.optimizer.type == OPT_SGD ? PLAN_SGD : PLAN_ADAMW;
     t->log_interval = (uint32_t)s->training.log.interval;
     t->metrics = s->training.log.jsonl
-                     ? plan_add_text(e->b, s->training.log.jsonl) : PLAN_NONE;
+                     ? plan_add_text(e->b, s->training.log.jsonl)
+                     : PLAN_NONE;
 }
 
-/* ---- data ------------------------------------------------------------------------ */
+/* ---- data ---------------------------------------------------------------- */
 
 static void data_fill(Emit *e)
 {
-    static const uint32_t kinds[] = {
-        [DATA_PREFIX] = PLAN_DATA_INDEXED, [DATA_SYNTHETIC] =
-            PLAN_DATA_SYNTHETIC, [DATA_TEXT] = PLAN_DATA_TEXT};
+    static const uint32_t kinds[] = {[DATA_PREFIX] = PLAN_DATA_INDEXED,
+                                     [DATA_SYNTHETIC] = PLAN_DATA_SYNTHETIC,
+                                     [DATA_TEXT] = PLAN_DATA_TEXT};
     PlanData *d = plan_data(e->b);
     const SpecDataList *train = &e->spec->data.train;
     uint8_t atoms[IR_MAX_ATOMS];
@@ -121,7 +122,7 @@ void emit_job(Emit *e)
     data_fill(e);
 }
 
-/* ---- tensors ------------------------------------------------------------------------ */
+/* ---- tensors ------------------------------------------------------------- */
 
 static const struct {
     Field field;
@@ -170,7 +171,8 @@ static void field_emit(Emit *e, TensorId id, Field f, uint32_t kind)
     const MemState *s =
         memplan_state(e->mem, e->pp, id, summed ? FIELD_GSUM : f);
     const Type *type = type_of(e->m, t->type);
-    PlanField field = {.kind = kind, .dtype = emit_dtype(t->field_dtype[f]),
+    PlanField field = {.kind = kind,
+                       .dtype = emit_dtype(t->field_dtype[f]),
                        .address = (uint64_t)s->address,
                        .layer_stride = (uint64_t)s->layer_stride};
     PlanSplit splits[IR_MAX_DIMS];
@@ -227,8 +229,8 @@ static void tensor_emit(Emit *e, TensorId id)
     PlanTensor row = {.init = INITS[t->init], .init_std = t->init_std};
 
     row.name = plan_add_text(
-        e->b, t->per_layer ? arena_printf(e->arena, "layers.{l}.%s", name)
-                           : name);
+        e->b,
+        t->per_layer ? arena_printf(e->arena, "layers.{l}.%s", name) : name);
     if (t->per_layer)
         row.layers = layers_list(e);
     if (t->file.name.i)

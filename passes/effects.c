@@ -35,9 +35,9 @@ static bool same_splits(const Layout *a, const Layout *b)
 Field effect_field(const Module *m, TensorId t, Field f)
 {
     const Tensor *x = &m->tensors.v[t.i];
-    bool shares = f == FIELD_GSUM &&
-                  same_splits(layout_of(m, x->rest[FIELD_GSUM]),
-                              layout_of(m, x->rest[FIELD_GRAD]));
+    bool shares =
+        f == FIELD_GSUM && same_splits(layout_of(m, x->rest[FIELD_GSUM]),
+                                       layout_of(m, x->rest[FIELD_GRAD]));
 
     return shares ? FIELD_GRAD : f;
 }
@@ -89,13 +89,13 @@ static StateUses uses_seal(Walk *w, UseVec *list)
     return sealed;
 }
 
-/* ---- one node -------------------------------------------------------------- */
+/* ---- one node ------------------------------------------------------------ */
 
 static void tensor_use(Walk *w, const Node *n, bool layer, TensorId t,
                        Field field, UseVec *list)
 {
-    bool reads = n->op == OP_READ || n->op == OP_ACCUM ||
-                 n->op == OP_DOTS_ACCUM;
+    bool reads =
+        n->op == OP_READ || n->op == OP_ACCUM || n->op == OP_DOTS_ACCUM;
 
     use_add(list, (StateUse){t, effect_field(w->m, t, field),
                              layer && w->m->tensors.v[t.i].per_layer, reads,
@@ -120,11 +120,10 @@ static StateUses node_uses(Walk *w, const Node *n, bool layer)
 
 static bool node_needs_microbatch(const Module *m, const Node *n)
 {
-    return n->op == OP_BATCH &&
-           attr_int(m, n->attrs, AK_MICROBATCH, -1) < 0;
+    return n->op == OP_BATCH && attr_int(m, n->attrs, AK_MICROBATCH, -1) < 0;
 }
 
-/* ---- functions -------------------------------------------------------------- */
+/* ---- functions ----------------------------------------------------------- */
 
 static FuncId node_callee(const Module *m, const Node *n)
 {

@@ -34,7 +34,7 @@ bool memplan_same_place(MemPlace a, MemPlace b)
            a.offset == b.offset;
 }
 
-/* ---- buffers of one frame ---------------------------------------------------- */
+/* ---- buffers of one frame ------------------------------------------------ */
 
 typedef struct {
     bool scratch;
@@ -78,8 +78,7 @@ static void frame_collect(Frame *fr, const Func *func)
                       p->done[pos]);
         for (uint32_t i = 0; i < n->nres; i++) {
             ValueId v = node_res(n, i);
-            if (value_root(p, v) == v.i &&
-                p->out->place[v.i].base == MEM_NONE)
+            if (value_root(p, v) == v.i && p->out->place[v.i].base == MEM_NONE)
                 frame_add(fr, (Owner){false, v.i}, memplan_value_bytes(p->m, v),
                           p->first[v.i], p->last[v.i]);
         }
@@ -124,9 +123,9 @@ static void frame_pack(Planner *p, FuncId f)
     pack_solve(p->arena, fr.bufs.v, fr.bufs.n, &options, &packed);
     frame_apply(&fr);
     frame_spread(p, func);
-    p->out->frame[f.i] = (MemFrame){
-        (packed.height + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN,
-        packed.lower_bound, packed.exact};
+    p->out->frame[f.i] =
+        (MemFrame){(packed.height + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN,
+                   packed.lower_bound, packed.exact};
     vec_free(&fr.bufs);
     vec_free(&fr.owners);
 }
@@ -146,7 +145,7 @@ static void func_plan(Planner *p, FuncId f)
     frame_pack(p, f);
 }
 
-/* ---- carried results ---------------------------------------------------------- */
+/* ---- carried results ----------------------------------------------------- */
 
 static void carry_note(Planner *p, const Node *n)
 {
@@ -176,13 +175,13 @@ static void carries_find(Planner *p)
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------ */
+/* ---- the whole ----------------------------------------------------------- */
 
 static Planner planner_new(Arena *a, const Module *m, const MemRules *rules)
 {
     MemPlan *out = arena_new_of(a, MemPlan);
-    Planner p = {.m = m, .arena = a, .rules = rules, .out = out,
-                 .fx = &out->effects};
+    Planner p = {
+        .m = m, .arena = a, .rules = rules, .out = out, .fx = &out->effects};
 
     out->m = m;
     out->npp = m->entry.n;

@@ -77,7 +77,7 @@ typedef struct {
                      uint32_t res);
 } MemRules;
 
-/* ---- memplan.c ------------------------------------------------------------ */
+/* ---- memplan.c ----------------------------------------------------------- */
 
 /* Plans a pipelined, fused module (entry i is pp coordinate i).  The result
  * lives in `a`. */
@@ -95,7 +95,7 @@ bool memplan_accumulates(const Module *m, const Node *n, TensorId *out_tensor,
 /* Result number that carry argument `arg` of a call continues in, or -1. */
 int memplan_carry_result(const Module *m, const Node *call, uint32_t arg);
 
-/* ---- memplan_state.c ------------------------------------------------------- */
+/* ---- memplan_state.c ----------------------------------------------------- */
 
 const MemState *memplan_state(const MemPlan *p, uint32_t pp, TensorId t,
                               Field f);
@@ -103,7 +103,7 @@ const MemState *memplan_state(const MemPlan *p, uint32_t pp, TensorId t,
 uint32_t memplan_layers(const Module *m, uint32_t pp);
 uint32_t memplan_slot(const Module *m, uint32_t pp, uint32_t layer);
 
-/* ---- memplan_report.c -------------------------------------------------------- */
+/* ---- memplan_report.c ---------------------------------------------------- */
 
 /* Whether each stage fits into `capacity` bytes; reports those that do not at
  * `where`, with their largest terms (MC0501). */

@@ -25,23 +25,23 @@ typedef struct {
     int32_t *begin, *done;
 } Planner;
 
-/* ---- memplan_state.c ------------------------------------------------------- */
+/* ---- memplan_state.c ----------------------------------------------------- */
 
 /* Lays out the state of every stage; returns where the frame of pp begins. */
 void state_plan(Planner *p);
 int64_t state_end(const MemPlan *p, uint32_t pp);
 
-/* ---- memplan_share.c -------------------------------------------------------- */
+/* ---- memplan_share.c ----------------------------------------------------- */
 
 uint32_t value_root(Planner *p, ValueId v);
 /* Whether result `res` may take the memory of operand `arg`, which dies. */
 bool node_may_share(const Planner *p, const Node *n, uint32_t arg,
                     uint32_t res);
-/* Finds lifetimes, and which values of `f` live with the caller, in state, or in each
- * other's memory.  Afterwards a root without a place needs a buffer. */
+/* Finds lifetimes, and which values of `f` live with the caller, in state, or in
+ * each other's memory.  Afterwards a root without a place needs a buffer. */
 void share_plan(Planner *p, FuncId f);
 
-/* ---- memplan_report.c -------------------------------------------------------- */
+/* ---- memplan_report.c ---------------------------------------------------- */
 
 void report_make(Planner *p, uint32_t pp);
 

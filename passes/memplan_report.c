@@ -21,7 +21,7 @@ static int64_t state_sum(const MemPlan *p, uint32_t pp, Field f)
     return sum;
 }
 
-/* ---- the peak of the step function ----------------------------------------------- */
+/* ---- the peak of the step function --------------------------------------- */
 
 static bool is_message(const Planner *p, ValueId v)
 {
@@ -40,8 +40,7 @@ static void live_changes(Planner *p, const Func *func, int64_t *all,
             ValueId v = node_res(n, i);
             int64_t bytes = memplan_value_bytes(p->m, v);
             int64_t *list = is_message(p, v) ? messages : all;
-            if (value_root(p, v) != v.i ||
-                p->out->place[v.i].base != MEM_FRAME)
+            if (value_root(p, v) != v.i || p->out->place[v.i].base != MEM_FRAME)
                 continue;
             list[p->first[v.i]] += bytes;
             list[p->last[v.i] + 1] -= bytes;
@@ -78,7 +77,7 @@ static void peak_count(Planner *p, const Func *func, MemReport *r)
     }
 }
 
-/* ---- microbatches in flight --------------------------------------------------------- */
+/* ---- microbatches in flight ---------------------------------------------- */
 
 static bool is_forward(const Module *m, const Node *n)
 {
@@ -134,8 +133,8 @@ void report_make(Planner *p, uint32_t pp)
     int64_t state = state_end(p->out, pp);
 
     r->params = state_sum(p->out, pp, FIELD_PARAM);
-    r->grads = state_sum(p->out, pp, FIELD_GRAD) +
-               state_sum(p->out, pp, FIELD_GSUM);
+    r->grads =
+        state_sum(p->out, pp, FIELD_GRAD) + state_sum(p->out, pp, FIELD_GSUM);
     r->optimizer = state_sum(p->out, pp, FIELD_MASTER) +
                    state_sum(p->out, pp, FIELD_M) +
                    state_sum(p->out, pp, FIELD_V);
@@ -147,7 +146,7 @@ void report_make(Planner *p, uint32_t pp)
     r->in_flight = in_flight(p, func);
 }
 
-/* ---- does it fit? ---------------------------------------------------------------------- */
+/* ---- does it fit? -------------------------------------------------------- */
 
 typedef struct {
     const char *what;
@@ -169,20 +168,20 @@ static double gib(int64_t bytes)
 static void report_excess(const Module *m, const MemReport *r, uint32_t pp,
                           int64_t capacity, Loc where)
 {
-    Term terms[] = {{"parameters", r->params},
-                    {"gradients", r->grads},
-                    {"optimizer state", r->optimizer},
-                    {"activations", r->activations},
-                    {"workspace", r->workspace},
-                    {"communication", r->comm}};
+    Term terms[] = {
+        {"parameters", r->params},         {"gradients", r->grads},
+        {"optimizer state", r->optimizer}, {"activations", r->activations},
+        {"workspace", r->workspace},       {"communication", r->comm}};
 
     qsort(terms, MC_LEN(terms), sizeof *terms, term_compare);
     diag_error(m->diag, where, "MC0501",
                "pipeline stage %u needs %.2f GiB of memory per rank, and there "
-               "are %.2f", pp, gib(r->total), gib(capacity));
+               "are %.2f",
+               pp, gib(r->total), gib(capacity));
     diag_note(m->diag, where,
               "largest: %s %.2f GiB, %s %.2f GiB, %s %.2f GiB; %u microbatches "
-              "in flight", terms[0].what, gib(terms[0].bytes), terms[1].what,
+              "in flight",
+              terms[0].what, gib(terms[0].bytes), terms[1].what,
               gib(terms[1].bytes), terms[2].what, gib(terms[2].bytes),
               r->in_flight);
     diag_help(m->diag, "%s",

@@ -42,7 +42,7 @@ static int32_t value_def(const Share *s, ValueId v)
     return s->p->def[v.i];
 }
 
-/* ---- lifetimes ------------------------------------------------------------- */
+/* ---- lifetimes ----------------------------------------------------------- */
 
 static void value_begin(Planner *p, ValueId v, int32_t def, int32_t begin,
                         int32_t done)
@@ -66,7 +66,8 @@ static void lifetimes(Share *s)
 
     for (uint32_t i = 0; i < func->params.n; i++) {
         value_begin(p, func->params.v[i], -1, -1, -1);
-        p->out->place[func->params.v[i].i] = (MemPlace){MEM_PARAM, 0, i, 0, false};
+        p->out->place[func->params.v[i].i] =
+            (MemPlace){MEM_PARAM, 0, i, 0, false};
     }
     for (uint32_t pos = 0; pos < func->body.n; pos++) {
         const Node *n = node_at(s, pos);
@@ -82,7 +83,7 @@ static void lifetimes(Share *s)
             value_use(p, func->results.v[i], (int32_t)func->body.n);
 }
 
-/* ---- who may overwrite whom -------------------------------------------------- */
+/* ---- who may overwrite whom ---------------------------------------------- */
 
 int memplan_carry_result(const Module *m, const Node *call, uint32_t arg)
 {
@@ -105,8 +106,7 @@ static uint32_t times_used(const Module *m, const Node *n, ValueId v)
     return times;
 }
 
-bool node_may_share(const Planner *p, const Node *n, uint32_t arg,
-                    uint32_t res)
+bool node_may_share(const Planner *p, const Node *n, uint32_t arg, uint32_t res)
 {
     ValueId v = node_arg(p->m, n, arg);
 
@@ -146,7 +146,7 @@ static bool is_over(const Share *s, ValueId old, ValueId made)
             may_overwrite(s, made, old));
 }
 
-/* ---- state ------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 
 static bool same_state(const Share *s, MemPlace place, TensorId t, Field f)
 {
@@ -266,7 +266,7 @@ static void home_written(Share *s, const Node *n, int32_t pos)
     *place = state_place(s, t, f, false);
 }
 
-/* ---- sums made in place ------------------------------------------------------- */
+/* ---- sums made in place -------------------------------------------------- */
 
 bool memplan_accumulates(const Module *m, const Node *n, TensorId *out_tensor,
                          Field *out_field)
@@ -324,7 +324,7 @@ static void home_added(Share *s, const Node *n, int32_t pos)
     s->p->out->place[v.i] = state_place(s, t, f, true);
 }
 
-/* ---- results ------------------------------------------------------------------ */
+/* ---- results ------------------------------------------------------------- */
 
 /* The parameter that result `r` replaces in some caller's scan, or none. */
 static int32_t carried_param(const Share *s, uint32_t r)
@@ -345,7 +345,7 @@ static void home_result(Share *s, uint32_t r)
         s->p->out->place[v.i] = (MemPlace){MEM_RESULT, 0, r, 0, false};
 }
 
-/* ---- sharing a buffer ----------------------------------------------------------- */
+/* ---- sharing a buffer ---------------------------------------------------- */
 
 /* Whether memory that `place` stands for is free from position `from` on. */
 static bool place_free_from(const Share *s, MemPlace place, int32_t from)

@@ -16,7 +16,8 @@
 
 /* The order of the regions. */
 static const Field FIELDS[] = {FIELD_PARAM,  FIELD_GRAD, FIELD_GSUM,
-                               FIELD_MASTER, FIELD_M,    FIELD_V, FIELD_ACC};
+                               FIELD_MASTER, FIELD_M,    FIELD_V,
+                               FIELD_ACC};
 
 typedef struct {
     TensorId t;

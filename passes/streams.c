@@ -39,8 +39,8 @@ typedef struct {
 /* What must be inserted around a node. */
 typedef struct {
     NodeId node;
-    bool start;             /* async: first after compute nodes */
-    uint32_t number;        /* async: its number, else 0 */
+    bool start;                  /* async: first after compute nodes */
+    uint32_t number;             /* async: its number, else 0 */
     uint32_t wait[STREAM_COUNT]; /* before it: for which number of a stream */
 } Step;
 
@@ -48,8 +48,8 @@ typedef struct {
     Module *m;
     const Effects *fx;
     FuncId f;
-    Ticket *value;               /* by ValueId: what is pending for it */
-    StateUse *alias;             /* by ValueId: the field it names, or 0 */
+    Ticket *value;   /* by ValueId: what is pending for it */
+    StateUse *alias; /* by ValueId: the field it names, or 0 */
     Vec(PendingState) state;
     Vec(Step) steps;
     Vec(uint32_t) at[STREAM_COUNT]; /* step of each number, from 1 */
@@ -65,7 +65,7 @@ static const Node *node_get(const Streams *s, NodeId id)
     return &s->m->nodes.v[id.i];
 }
 
-/* ---- which stream ---------------------------------------------------------------- */
+/* ---- which stream -------------------------------------------------------- */
 
 static bool is_message(const Node *n)
 {
@@ -97,8 +97,11 @@ static Stream stream_of(const Module *m, const Node *n)
     static const struct {
         const char *axis;
         Stream stream;
-    } axes[] = {{"dp", STREAM_DP}, {"embed", STREAM_DP}, {"pp", STREAM_PP},
-                {"ep", STREAM_EP}, {"cp", STREAM_CP}};
+    } axes[] = {{"dp", STREAM_DP},
+                {"embed", STREAM_DP},
+                {"pp", STREAM_PP},
+                {"ep", STREAM_EP},
+                {"cp", STREAM_CP}};
     AxisSet set = attr_axes(m, n->attrs, AK_AXES);
 
     if (is_message(n))
@@ -156,11 +159,11 @@ static bool is_async(const Streams *s, uint32_t pos)
 {
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
 
-    return is_message(n) || (is_collective(n) && has_slack(s, pos) &&
-                             !moves_blocks(s->m, n));
+    return is_message(n) ||
+           (is_collective(n) && has_slack(s, pos) && !moves_blocks(s->m, n));
 }
 
-/* ---- what is pending ---------------------------------------------------------------- */
+/* ---- what is pending ----------------------------------------------------- */
 
 static PendingState *pending_state(Streams *s, TensorId t, Field f)
 {
@@ -213,7 +216,7 @@ static bool still_pending(const Streams *s, Ticket t)
     return t.number > s->waited[t.stream];
 }
 
-/* ---- one function's steps ----------------------------------------------------------------- */
+/* ---- one function's steps ------------------------------------------------ */
 
 static void step_read(Streams *s, const Node *n)
 {
@@ -314,7 +317,7 @@ static void step_end(Streams *s)
     vec_push(&s->steps, end);
 }
 
-/* ---- events ---------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------- */
 
 static void order_insert(Streams *s, Op op, uint32_t event, Stream stream,
                          Loc loc)
@@ -403,7 +406,7 @@ static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
         order_insert(s, OP_EVENT, event[i] - 1, stream, loc);
 }
 
-/* ---- functions ------------------------------------------------------------------------------- */
+/* ---- functions ----------------------------------------------------------- */
 
 static void func_order(Streams *s, FuncId f)
 {

@@ -50,7 +50,7 @@ static const char emit_spec[] = "version: 1\n"
                                 "training: {seq_length: 4, precision: fp32,\n"
                                 "  micro_batch_size: 1}\n";
 
-/* ---- inputs ------------------------------------------------------------------ */
+/* ---- inputs -------------------------------------------------------------- */
 
 static inline double emit_state_value(const Module *m, TensorId t, Field f,
                                       uint32_t layer, int64_t index)
@@ -138,7 +138,7 @@ static inline Status emit_grads(void *self)
     return STATUS_NONE;
 }
 
-/* ---- the way to a running plan -------------------------------------------------- */
+/* ---- the way to a running plan ------------------------------------------- */
 
 static inline void emit_ok(EmitBench *b, bool ok)
 {
@@ -279,7 +279,7 @@ static inline void emit_step(EmitBench *b)
         emit_status(b->ranks[i].status);
 }
 
-/* ---- state in memory --------------------------------------------------------------- */
+/* ---- state in memory ----------------------------------------------------- */
 
 static inline float emit_get(const char *at, DType t, int64_t i)
 {

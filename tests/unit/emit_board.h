@@ -56,7 +56,7 @@ static inline uint32_t board_count(uint32_t rank, uint64_t kind)
     return ++board.posted[rank][i].count;
 }
 
-/* ---- what belongs together ------------------------------------------------------ */
+/* ---- what belongs together ----------------------------------------------- */
 
 static inline uint64_t board_mix(uint64_t h, uint64_t x)
 {
@@ -89,7 +89,7 @@ static inline uint64_t board_kind(const BoardRank *r, const PlanInstr *in,
     return board_mix(board_mix(kind, *out_own ? r->rank : other), in->aux);
 }
 
-/* ---- carrying out ----------------------------------------------------------------- */
+/* ---- carrying out -------------------------------------------------------- */
 
 static inline float board_get(uint32_t dtype, const char *at, int64_t i)
 {
@@ -194,7 +194,7 @@ static inline void board_match(uint64_t key, uint32_t members)
     board.n = left;
 }
 
-/* ---- the driver -------------------------------------------------------------------- */
+/* ---- the driver ---------------------------------------------------------- */
 
 static inline Status board_open(const Plan *p, uint32_t rank, void **out)
 {

@@ -102,7 +102,7 @@ static void an_update_needs_no_memory(void **state)
     emit_close(&b);
 }
 
-/* ---- collectives along inner dimensions --------------------------------------- */
+/* ---- collectives along inner dimensions ---------------------------------- */
 
 #define STATE(name, type, rest, field)                                         \
     "tensor @" name " : f32" type " {\n    init normal 0.02\n    " field       \
@@ -150,7 +150,7 @@ static void inner_dimensions_travel(void **state)
     emit_close(&b);
 }
 
-/* ---- products of all shapes ------------------------------------------------------- */
+/* ---- products of all shapes ---------------------------------------------- */
 
 #define PRODUCT(x, y, z, dims)                                                 \
     "module {layers=0, microbatches=1, props=[inferred, layout, pipelined]}\n" \
@@ -193,7 +193,7 @@ static void products_of_all_shapes_agree(void **state)
     }
 }
 
-/* ---- whole models ---------------------------------------------------------------- */
+/* ---- whole models -------------------------------------------------------- */
 
 /* The loss and the norm, which no tensor shows. */
 static void metrics_agree(const EmitBench *b, const EvalResult *r, double limit)

@@ -100,7 +100,7 @@ static const MemState *state_of(const Rig *r, uint32_t pp, const char *tensor,
                      " : f32[h=32] {}\n"
 #define READ_X "    %x = read {tensor=@x, field=param} : f32[h=32] {}\n"
 
-/* ---- frames -------------------------------------------------------------------- */
+/* ---- frames -------------------------------------------------------------- */
 
 /* b is made while a lives on; then c takes b's bytes, d takes c's, and e, which
  * is written to a tensor, needs none. */
@@ -166,7 +166,7 @@ static void a_frame_is_a_temporary_of_the_caller(void **state)
     rig_close(&r);
 }
 
-/* ---- carries ------------------------------------------------------------------------ */
+/* ---- carries ------------------------------------------------------------- */
 
 #define SCAN(body, results)                                                    \
     HEAD X ROW("add") "func @inner(%x : f32[h=32] {}) {\n" body                \
@@ -200,7 +200,7 @@ static void a_carry_overwrites_its_predecessor(void **state)
     rig_close(&r);
 }
 
-/* ---- state ---------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 
 #define WEIGHT(name, grad)                                                     \
     "tensor @" name " : f32[h=32] {\n    parameter\n    layers\n"              \
@@ -292,7 +292,7 @@ static void a_reduction_beside_compute_stays_in_place(void **state)
     rig_close(&r);
 }
 
-/* ---- the report -------------------------------------------------------------------------- */
+/* ---- the report ---------------------------------------------------------- */
 
 static void what_does_not_fit_is_reported(void **state)
 {

@@ -56,7 +56,7 @@ static void order_and_compare(const Rig *r)
     must(r, after && eval_equal(r->m, before, r->m, after, r->diag, 0));
 }
 
-/* ---- golden files ------------------------------------------------------------ */
+/* ---- golden files -------------------------------------------------------- */
 
 static void check_file(const char *path)
 {
@@ -94,7 +94,7 @@ static void golden_files(void **state)
     globfree(&files);
 }
 
-/* ---- spans -------------------------------------------------------------------- */
+/* ---- spans --------------------------------------------------------------- */
 
 static const char ordered[] =
     "module {layers=0, microbatches=1, props=[inferred, layout, pipelined]}\n"
