@@ -127,11 +127,10 @@ static void push_accums(Launch *l, const Func *f)
 
     for (uint32_t i = 0; i < f->body.n; i++) {
         const Node *n = &e->m->nodes.v[f->body.v[i].i];
+        Field field;
+        TensorId t = effects_target(e->m, n, &field);
         if (n->op == OP_ACCUM)
-            push(l, emit_state(
-                        e, attr_tensor(e->m, n->attrs, AK_TENSOR),
-                        (Field)attr_int(e->m, n->attrs, AK_FIELD, FIELD_GRAD),
-                        PLAN_READ | PLAN_WRITE));
+            push(l, emit_state(e, t, field, PLAN_READ | PLAN_WRITE));
     }
 }
 

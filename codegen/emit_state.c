@@ -5,16 +5,6 @@
  */
 #include "codegen/emit_priv.h"
 
-static TensorId node_tensor(const Emit *e, const Node *n)
-{
-    return attr_tensor(e->m, n->attrs, AK_TENSOR);
-}
-
-static Field node_field(const Emit *e, const Node *n, Field otherwise)
-{
-    return (Field)attr_int(e->m, n->attrs, AK_FIELD, otherwise);
-}
-
 static bool in_state(const Emit *e, ValueId v, TensorId t, Field f)
 {
     MemPlace place = e->mem->place[v.i];
@@ -25,8 +15,8 @@ static bool in_state(const Emit *e, ValueId v, TensorId t, Field f)
 
 void emit_read(Emit *e, const Node *n)
 {
-    TensorId t = node_tensor(e, n);
-    Field f = node_field(e, n, FIELD_PARAM);
+    Field f;
+    TensorId t = effects_target(e->m, n, &f);
 
     if (!in_state(e, node_res(n, 0), t, f))
         emit_copy(e, emit_value(e, node_res(n, 0), PLAN_WRITE),
@@ -35,8 +25,8 @@ void emit_read(Emit *e, const Node *n)
 
 void emit_write(Emit *e, const Node *n)
 {
-    TensorId t = node_tensor(e, n);
-    Field f = node_field(e, n, FIELD_PARAM);
+    Field f;
+    TensorId t = effects_target(e->m, n, &f);
     ValueId v = node_arg(e->m, n, 0);
 
     if (!in_state(e, v, t, f))
@@ -46,10 +36,10 @@ void emit_write(Emit *e, const Node *n)
 
 void emit_clear(Emit *e, const Node *n)
 {
-    emit_fill(e,
-              emit_state(e, node_tensor(e, n), node_field(e, n, FIELD_GRAD),
-                         PLAN_WRITE),
-              0);
+    Field f;
+    TensorId t = effects_target(e->m, n, &f);
+
+    emit_fill(e, emit_state(e, t, f, PLAN_WRITE), 0);
 }
 
 /* Its operand was added while it was made; any other is in a row program. */

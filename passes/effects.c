@@ -42,6 +42,12 @@ Field effect_field(const Module *m, TensorId t, Field f)
     return shares ? FIELD_GRAD : f;
 }
 
+TensorId effects_target(const Module *m, const Node *n, Field *out_field)
+{
+    *out_field = (Field)attr_int(m, n->attrs, AK_FIELD, FIELD_PARAM);
+    return attr_tensor(m, n->attrs, AK_TENSOR);
+}
+
 const StateUse *effects_find(const Module *m, StateUses uses, TensorId t,
                              Field field)
 {
@@ -104,13 +110,13 @@ static void tensor_use(Walk *w, const Node *n, bool layer, TensorId t,
 
 static StateUses node_uses(Walk *w, const Node *n, bool layer)
 {
-    const Attr *one = attr_find(w->m, n->attrs, AK_TENSOR);
+    Field field;
+    TensorId one = effects_target(w->m, n, &field);
     const Attr *many = attr_find(w->m, n->attrs, AK_TENSORS);
     UseVec list = {0};
 
-    if (one)
-        tensor_use(w, n, layer, one->as.tensor,
-                   (Field)attr_int(w->m, n->attrs, AK_FIELD, 0), &list);
+    if (one.i)
+        tensor_use(w, n, layer, one, field, &list);
     for (uint32_t i = 0; many && i < many->as.list.n; i++) {
         int64_t id = w->m->list.v[many->as.list.first + i];
         tensor_use(w, n, layer, (TensorId){(uint32_t)id}, FIELD_GRAD, &list);

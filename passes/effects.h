@@ -43,6 +43,9 @@ void effects_compute(Arena *a, const Module *m, Effects *out);
  * accumulated one's, unless it is a shard of it. */
 Field effect_field(const Module *m, TensorId t, Field f);
 
+/* The tensor and field that a read, write, accum or clear names. */
+TensorId effects_target(const Module *m, const Node *n, Field *out_field);
+
 /* How a list uses a field; NULL if it does not. */
 const StateUse *effects_find(const Module *m, StateUses uses, TensorId t,
                              Field field);

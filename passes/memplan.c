@@ -56,7 +56,7 @@ static void frame_add(Frame *fr, Owner owner, int64_t bytes, int32_t first,
     vec_push(&fr->owners, owner);
 }
 
-static int64_t node_scratch(const Planner *p, NodeId id)
+int64_t node_scratch(const Planner *p, NodeId id)
 {
     const Node *n = &p->m->nodes.v[id.i];
 

@@ -25,6 +25,11 @@ typedef struct {
     int32_t *begin, *done;
 } Planner;
 
+/* ---- memplan.c ----------------------------------------------------------- */
+
+/* Bytes that live for one node only: its workspace or its callee's frame. */
+int64_t node_scratch(const Planner *p, NodeId id);
+
 /* ---- memplan_state.c ----------------------------------------------------- */
 
 /* Lays out the state of every stage; returns where the frame of pp begins. */

@@ -48,15 +48,6 @@ static void live_changes(Planner *p, const Func *func, int64_t *all,
     }
 }
 
-static int64_t node_temporary(const Planner *p, NodeId id)
-{
-    const Node *n = &p->m->nodes.v[id.i];
-
-    if (n->op == OP_CALL)
-        return p->out->frame[call_scan(p->m, n).callee.i].bytes;
-    return p->rules->scratch(p->m, id, p->rules->dialect);
-}
-
 static void peak_count(Planner *p, const Func *func, MemReport *r)
 {
     int64_t *values = arena_array(p->arena, int64_t, func->body.n + 2);
@@ -68,7 +59,7 @@ static void peak_count(Planner *p, const Func *func, MemReport *r)
         int64_t sum;
         live += values[pos];
         comm += messages[pos];
-        sum = live + comm + node_temporary(p, func->body.v[pos]);
+        sum = live + comm + node_scratch(p, func->body.v[pos]);
         if (sum <= peak)
             continue;
         peak = sum;

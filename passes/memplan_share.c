@@ -200,18 +200,12 @@ static MemPlace state_place(const Share *s, TensorId t, Field f, bool adds)
     return (MemPlace){MEM_STATE, effect_field(s->p->m, t, f), t.i, 0, adds};
 }
 
-static TensorId node_state(const Share *s, const Node *n, Field *out_field)
-{
-    *out_field = (Field)attr_int(s->p->m, n->attrs, AK_FIELD, 0);
-    return attr_tensor(s->p->m, n->attrs, AK_TENSOR);
-}
-
 /* At first every read names its field; that may let writes happen in place,
  * and only then is it clear which reads see their field unchanged. */
 static void home_read(Share *s, const Node *n)
 {
     Field f;
-    TensorId t = node_state(s, n, &f);
+    TensorId t = effects_target(s->p->m, n, &f);
 
     s->p->out->place[n->res.i] = state_place(s, t, f, false);
 }
@@ -219,7 +213,7 @@ static void home_read(Share *s, const Node *n)
 static void check_read(Share *s, const Node *n)
 {
     Field f;
-    TensorId t = node_state(s, n, &f);
+    TensorId t = effects_target(s->p->m, n, &f);
 
     if (!state_rests(s, n->res, t, f, value_def(s, n->res),
                      s->p->last[n->res.i]))
@@ -254,7 +248,7 @@ static bool state_unused(const Share *s, TensorId t, Field f, int32_t from,
 static void home_written(Share *s, const Node *n, int32_t pos)
 {
     Field f;
-    TensorId t = node_state(s, n, &f);
+    TensorId t = effects_target(s->p->m, n, &f);
     ValueId v = node_arg(s->p->m, n, 0);
     MemPlace *place = &s->p->out->place[v.i];
 
@@ -281,8 +275,7 @@ bool memplan_accumulates(const Module *m, const Node *n, TensorId *out_tensor,
     }
     if (n->op != OP_ACCUM)
         return false;
-    *out_tensor = attr_tensor(m, n->attrs, AK_TENSOR);
-    *out_field = (Field)attr_int(m, n->attrs, AK_FIELD, FIELD_GRAD);
+    *out_tensor = effects_target(m, n, out_field);
     return true;
 }
 

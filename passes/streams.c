@@ -202,12 +202,12 @@ static void require_state(Streams *s, Step *step, TensorId t, Field f)
         require(s, step, p->ticket);
 }
 
-static TensorId node_tensor(const Streams *s, const Node *n, Field *out_field)
+/* The tensor, and the field whose memory the node's field lives in. */
+static TensorId memory_of(const Streams *s, const Node *n, Field *out_field)
 {
-    TensorId t = attr_tensor(s->m, n->attrs, AK_TENSOR);
+    TensorId t = effects_target(s->m, n, out_field);
 
-    *out_field = effect_field(
-        s->m, t, (Field)attr_int(s->m, n->attrs, AK_FIELD, FIELD_PARAM));
+    *out_field = effect_field(s->m, t, *out_field);
     return t;
 }
 
@@ -221,7 +221,7 @@ static bool still_pending(const Streams *s, Ticket t)
 static void step_read(Streams *s, const Node *n)
 {
     Field f;
-    TensorId t = node_tensor(s, n, &f);
+    TensorId t = memory_of(s, n, &f);
     PendingState *p = pending_state(s, t, f);
 
     s->alias[n->res.i] = (StateUse){t, f, false, true, false};
@@ -232,7 +232,7 @@ static void step_read(Streams *s, const Node *n)
 static void step_write(Streams *s, Step *step, const Node *n)
 {
     Field f;
-    TensorId t = node_tensor(s, n, &f);
+    TensorId t = memory_of(s, n, &f);
     Ticket ticket = s->value[node_arg(s->m, n, 0).i];
 
     if (still_pending(s, ticket))
