@@ -329,13 +329,20 @@ static void order_insert(Streams *s, Op op, uint32_t event, Stream stream,
     node_of(s->m, n)->stream = (uint16_t)stream;
 }
 
+/* Whether two messages on one stream follow each other with nothing between. */
+static bool runs_on(const Streams *s, const Step *step, const Step *next)
+{
+    const Node *n = node_get(s, step->node), *m = node_get(s, next->node);
+
+    return next->number && !next->start && is_message(n) && is_message(m) &&
+           n->stream == m->stream;
+}
+
 /* The last of a run of messages that are started together. */
 static uint32_t run_end(const Streams *s, uint32_t at)
 {
-    while (at + 1 < s->steps.n && s->steps.v[at + 1].number &&
-           !s->steps.v[at + 1].start &&
-           is_message(node_get(s, s->steps.v[at].node)) &&
-           is_message(node_get(s, s->steps.v[at + 1].node)))
+    while (at + 1 < s->steps.n &&
+           runs_on(s, &s->steps.v[at], &s->steps.v[at + 1]))
         at++;
     return at;
 }
