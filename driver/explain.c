@@ -68,7 +68,8 @@ static double explain_schedule(Arena *a, const Spec *s)
     ScheduleTimes times = {0};
     const char *why;
 
-    if (schedule_simulate(a, schedule, 1, 2, 0, &times, &why) &&
+    if (schedule_simulate(a, schedule, (ScheduleCosts){1, 1, 1}, &times,
+                          &why) &&
         s->parallel.pp > 1)
         printf("pipeline: %.1f %% of the time a stage waits for others\n",
                100 * times.bubble);

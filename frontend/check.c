@@ -83,6 +83,7 @@ static const struct {
      "llama3"},
     {"model.rope.scaling.original_max_position_embeddings",
      "model.rope.scaling.type", "llama3 yarn"},
+    {"parallel.microbatch_group", "parallel.schedule", "interleaved"},
     {"training.optimizer.beta1", "training.optimizer.type", "adamw adam"},
     {"training.optimizer.beta2", "training.optimizer.type", "adamw adam"},
     {"training.optimizer.eps", "training.optimizer.type", "adamw adam"},
@@ -318,22 +319,82 @@ static void world_check(Check *c)
     expert_world_check(c);
 }
 
-static void schedule_check(Check *c)
+/* How many chunks per rank a schedule can run. */
+static void chunks_check(Check *c)
 {
     const Spec *s = c->spec;
-    bool interleaved = s->parallel.schedule == SCHED_INTERLEAVED;
+    bool one = s->parallel.schedule == SCHED_GPIPE ||
+               s->parallel.schedule == SCHED_1F1B;
+    bool many = s->parallel.schedule == SCHED_INTERLEAVED;
 
-    if (s->parallel.vpp > 1 && (s->parallel.schedule == SCHED_GPIPE ||
-                                s->parallel.schedule == SCHED_1F1B)) {
+    if (one && s->parallel.vpp > 1) {
         check_fail(c, "MC0230", "parallel.schedule",
                    "schedule = %s runs one chunk per rank, but vpp = %lld",
                    value_text(c, "parallel.schedule"),
                    (long long)s->parallel.vpp);
         check_because(c, "parallel.vpp");
     }
-    if (interleaved && s->parallel.pp == 1)
+    if (s->parallel.vpp > 1 && s->parallel.pp == 1)
+        check_fail(c, "MC0231", "parallel.vpp",
+                   "vpp = %lld chunks per rank need pp > 1",
+                   (long long)s->parallel.vpp);
+    if (many && s->parallel.vpp == 1)
         check_fail(c, "MC0231", "parallel.schedule",
-                   "the interleaved schedule needs pp > 1");
+                   "the interleaved schedule needs vpp > 1");
+}
+
+static void microbatches_because(Check *c)
+{
+    check_because(c, "training.global_batch_size");
+    check_because(c, "training.micro_batch_size");
+    check_because(c, "parallel.dp");
+    check_because(c, "parallel.pp");
+}
+
+/* Interleaved, groups of microbatches visit a chunk.  A group smaller than pp
+ * would come round before its first microbatch has passed all ranks. */
+static void group_check(Check *c)
+{
+    const Spec *s = c->spec;
+    int64_t m = s->derived.microbatches, pp = s->parallel.pp;
+    int64_t group = s->parallel.microbatch_group, rest = m % group;
+
+    if (group < pp)
+        check_fail(c, "MC0232", "parallel.microbatch_group",
+                   "microbatch_group = %lld is less than pp = %lld",
+                   (long long)group, (long long)pp);
+    else if (group > m)
+        check_fail(c, "MC0232", "parallel.schedule",
+                   "the interleaved schedule runs groups of %lld microbatches, "
+                   "but a step has %lld",
+                   (long long)group, (long long)m);
+    else if (rest && rest < pp)
+        check_fail(c, "MC0232", "parallel.schedule",
+                   "the interleaved schedule runs groups of %lld microbatches, "
+                   "and the last of a step's %lld would have %lld, less than "
+                   "pp = %lld",
+                   (long long)group, (long long)m, (long long)rest,
+                   (long long)pp);
+    else
+        return;
+    microbatches_because(c);
+    if (m >= pp)
+        diag_help(c->diag, "microbatch_group = %lld runs all in one group",
+                  (long long)m);
+    else
+        diag_help(c->diag, "a step needs at least pp = %lld microbatches: "
+                           "global_batch_size / (micro_batch_size * dp)",
+                  (long long)pp);
+}
+
+static void schedule_check(Check *c)
+{
+    const Spec *s = c->spec;
+
+    chunks_check(c);
+    if (s->parallel.schedule == SCHED_INTERLEAVED && s->parallel.pp > 1 &&
+        s->derived.microbatches > 0)
+        group_check(c);
 }
 
 /* ---- training ----------------------------------------------------------- */

@@ -94,4 +94,6 @@ void derive_values(Spec *s)
     if (s->parallel.schedule == SCHED_AUTO)
         s->parallel.schedule =
             s->parallel.vpp > 1 ? SCHED_INTERLEAVED : SCHED_1F1B;
+    if (s->parallel.schedule == SCHED_INTERLEAVED)
+        or_else(&s->parallel.microbatch_group, s->parallel.pp);
 }

@@ -85,7 +85,7 @@ static void vocab_shrink(Spec *s)
     s->model.vocab_size = 2 * SMALL_DIVISOR * s->parallel.tp - (padded ? 3 : 0);
 }
 
-/* One or two layers per chunk, as a layout. */
+/* None, one or two layers per chunk, as a layout. */
 static void layers_shrink(Arena *a, Spec *s)
 {
     Buf layout = {0};
@@ -94,7 +94,9 @@ static void layers_shrink(Arena *a, Spec *s)
     for (uint32_t i = 0; i < s->stages.n; i++) {
         int64_t n = MC_MIN(s->stages.v[i].num_layers, SMALL_LAYERS);
         s->model.num_layers += n;
-        buf_printf(&layout, "%st*%lld", i ? "|" : "E", (long long)n);
+        buf_puts(&layout, i ? "|" : "E");
+        for (int64_t l = 0; l < n; l++)
+            buf_puts(&layout, "t");
     }
     buf_puts(&layout, "L");
     s->parallel.pp_layout = arena_strdup(a, buf_str(&layout));
@@ -103,10 +105,31 @@ static void layers_shrink(Arena *a, Spec *s)
     buf_free(&layout);
 }
 
+/* Interleaved, groups stay larger than pp if they are, and the last one
+ * shorter. */
+static int64_t groups_shrink(Spec *s)
+{
+    int64_t m = s->derived.microbatches, pp = s->parallel.pp;
+    int64_t group = s->parallel.microbatch_group;
+    int64_t small = group > pp ? pp + 1 : pp;
+
+    s->parallel.microbatch_group = small;
+    if (m % group)
+        return small + pp;
+    return m == group ? small : 2 * small;
+}
+
+static int64_t microbatches_shrink(Spec *s)
+{
+    if (s->parallel.schedule == SCHED_INTERLEAVED)
+        return groups_shrink(s);
+    return MC_MIN(s->derived.microbatches, SMALL_ACCUMULATION);
+}
+
 static void batch_shrink(Spec *s)
 {
     int64_t mbs = MC_MIN(s->training.micro_batch_size, SMALL_MICROBATCH);
-    int64_t m = MC_MIN(s->derived.microbatches, SMALL_ACCUMULATION);
+    int64_t m = microbatches_shrink(s);
     int64_t split = s->parallel.cp > 1 ? 2 * s->parallel.cp : 1;
     int64_t parts = s->parallel.sp ? split * s->parallel.tp : split;
 

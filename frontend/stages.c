@@ -343,24 +343,32 @@ static bool split_run(Split *s)
     return split_even(s);
 }
 
-/* A stage without layers is legal in Megatron if it holds the embedding or
- * the head. */
-static bool stage_check(Check *c, const Stage *stage)
+/* Whether the rank of an empty stage has anything in its other chunks. */
+static bool rank_holds(const Split *s, int64_t rank)
 {
-    const char *at = c->spec->parallel.pp_layout ? "parallel.pp_layout"
-                                                 : "parallel.pp";
+    int64_t last = s->pp * s->vpp - 1;
+    bool any = false;
 
-    if (stage->num_layers > 0)
+    for (int64_t chunk = 0; chunk < s->vpp; chunk++) {
+        int64_t i = chunk * s->pp + rank;
+        any |= s->counts[i] > 0 || i == 0 || i == last;
+    }
+    return any;
+}
+
+/* A stage may hold only the embedding or the head, and, where the layout says
+ * so, nothing; but every rank holds something. */
+static bool stage_check(Split *s, const Stage *stage)
+{
+    bool written = s->spec->parallel.pp_layout;
+
+    if (stage->num_layers > 0 || stage->has_embedding || stage->has_head ||
+        (written && rank_holds(s, stage->pp)))
         return true;
-    if (stage->has_embedding || stage->has_head)
-        check_fail(c, "MC0013", at,
-                   "stage %lld (chunk %lld) would hold no layer: a stage of "
-                   "only the embedding or the head is not built yet",
-                   (long long)stage->pp, (long long)stage->chunk);
-    else
-        check_fail(c, "MC0224", at,
-                   "stage %lld (chunk %lld) would hold nothing",
-                   (long long)stage->pp, (long long)stage->chunk);
+    check_fail(s->check, "MC0224",
+               written ? "parallel.pp_layout" : "parallel.pp",
+               "stage %lld (chunk %lld) would hold nothing",
+               (long long)stage->pp, (long long)stage->chunk);
     return false;
 }
 
@@ -380,7 +388,7 @@ bool stages_build(Check *c)
                             .first_layer = layer, .num_layers = s.counts[i],
                             .has_embedding = i == 0, .has_head = i == n - 1};
         layer += s.counts[i];
-        ok = stage_check(c, &stages[i]);
+        ok = stage_check(&s, &stages[i]);
     }
     if (c->spec->parallel.vpp != s.vpp)
         spec_set_loc(c->spec, "parallel.vpp",

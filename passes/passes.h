@@ -73,6 +73,9 @@ bool pass_fuse(Module *m, const Spec *spec);
 bool pass_streams(Module *m, const Spec *spec);
 
 /* ---- schedule.c: who computes what when ------------------------------------- */
+
+/* W computes the gradients of weights.  In a schedule with W's, B computes
+ * those of activations only; in one without, all. */
 typedef enum { ACTION_F = 'F', ACTION_B = 'B', ACTION_W = 'W' } ActionKind;
 
 typedef struct {
@@ -82,7 +85,9 @@ typedef struct {
 
 typedef struct {
     uint32_t pp, chunks, microbatches;
-    Vec(Action) *ranks; /* one list per pp coordinate */
+    uint32_t group;      /* interleaved: microbatches per visit of a chunk */
+    uint32_t *stage;     /* [rank][chunk]: its number in the stage table */
+    Vec(Action) *ranks;  /* one list per pp coordinate */
 } Schedule;
 
 /* The action lists of spec->parallel.schedule; memory in `a`'s lifetime is the
@@ -90,15 +95,37 @@ typedef struct {
 Schedule *schedule_make(Arena *a, const Spec *spec);
 void schedule_free(Schedule *s);
 
+static inline uint32_t schedule_stage(const Schedule *s, uint32_t rank,
+                                      uint32_t chunk)
+{
+    return s->stage[rank * s->chunks + chunk];
+}
+
+/* ---- schedule_sim.c ----------------------------------------------------------- */
+
+/* Of one chunk and microbatch: forward, gradients of activations, gradients of
+ * weights.  Without W's in the schedule a B costs b + w. */
+typedef struct {
+    double f, b, w;
+} ScheduleCosts;
+
 typedef struct {
     double makespan;     /* in units of the costs given */
     double bubble;       /* idle share of the busiest rank's makespan */
-    uint32_t *in_flight; /* per pp coordinate: most forwards awaiting their B */
+    double idle;         /* longest wait of a rank between its first and last
+                          * action */
+    uint32_t *in_flight; /* per pp coordinate: most forwards whose backward, all
+                          * of it, is still to come */
+    double *forward, *backward, *weights; /* end of F, B, W by [stage][mb] */
+    double *first;       /* per pp coordinate: when its first action begins */
+    double **end;        /* per pp coordinate: end of each of its actions */
 } ScheduleTimes;
 
-/* Executes the lists with costs per F, B and W of one chunk and no time for
- * messages.  False with a message in *why if they deadlock or miss work. */
-bool schedule_simulate(Arena *a, const Schedule *s, double f, double b,
-                       double w, ScheduleTimes *out, const char **why);
+/* Executes the lists with no time for messages.  False with a message in *why
+ * if they deadlock or miss work. */
+bool schedule_simulate(Arena *a, const Schedule *s, ScheduleCosts cost,
+                       ScheduleTimes *out, const char **why);
+/* Whether some backward is split into B and W. */
+bool schedule_splits(const Schedule *s);
 
 #endif

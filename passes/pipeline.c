@@ -12,6 +12,10 @@
  * was computed here, comes from the batch, or is received; what another rank's
  * call uses is sent.  All of that is read off micro's def-use chains.
  *
+ * A receive is posted before the action during which its message is sent, at
+ * the schedule's own times.  So every send finds its receiver ready, in the
+ * order in which messages are sent, and no schedule can block on one.
+ *
  * The second half of the step is copied with what this rank does not hold left
  * out: a node without its operand disappears, a sum keeps its other term.  The
  * norm's total is then a sum over stages and is reduced over pp; so is the
@@ -19,9 +23,21 @@
  */
 #include "passes/passes.h"
 
+#include <stdlib.h>
+
+/* A value that another rank sends to this one. */
+typedef struct {
+    ValueId value;
+    const PipeStage *to;
+    uint32_t microbatch;
+    double sent; /* when, by the simulated schedule */
+    uint32_t number;
+} Arrival;
+
 typedef struct {
     Module *m;
     const Schedule *schedule;
+    const ScheduleTimes *times;
     FuncId micro, step;
     uint32_t pp;       /* this rank's coordinate */
     FuncId main;
@@ -31,6 +47,7 @@ typedef struct {
     uint32_t base, count; /* micro's call results: values base … base+count */
     ValueId *local;    /* [microbatch][value - base]: the value here, or 0 */
     ValueId *batch;    /* [microbatch][parameter of micro] */
+    Vec(Arrival) arrivals;
     ValueMap map;      /* step's values -> main's */
 } Pipe;
 
@@ -131,18 +148,15 @@ static ValueId receive(Pipe *p, ValueId v, const PipeStage *to, uint32_t mb)
     return named_like(p, node_res(node_of(p->m, n), 0), v);
 }
 
-static ValueId operand(Pipe *p, ValueId v, const PipeStage *s, uint32_t mb)
+static ValueId operand(Pipe *p, ValueId v, uint32_t mb)
 {
     const Func *micro = func_of(p->m, p->micro);
-    ValueId *slot;
 
     for (uint32_t i = 0; i < micro->params.n; i++)
         if (micro->params.v[i].i == v.i)
             return load_batch(p, i, mb);
-    slot = local_slot(p, mb, v);
-    if (slot->i == 0)
-        *slot = receive(p, v, s, mb);
-    return *slot;
+    mc_assert(local_slot(p, mb, v)->i);
+    return *local_slot(p, mb, v);
 }
 
 /* Sends a result to the rank whose call uses it. */
@@ -163,17 +177,23 @@ static void send_result(Pipe *p, ValueId v, ValueId here, uint32_t mb)
     }
 }
 
-static void run_action(Pipe *p, const Action *a)
+static NodeId action_call(const Pipe *p, const Action *a)
 {
     const PipeStage *s = stage_at(p, p->pp, a->chunk);
-    NodeId call = stage_call(p, a->kind == ACTION_F ? s->fwd : s->bwd);
+
+    return stage_call(p, a->kind == ACTION_F ? s->fwd : s->bwd);
+}
+
+static void run_action(Pipe *p, const Action *a)
+{
+    NodeId call = action_call(p, a);
     const Node n = *node_of(p->m, call);
     ValueMap map = {0};
     NodeId copy;
 
     for (uint32_t i = 0; i < n.nargs; i++) {
         ValueId v = node_arg(p->m, &n, i);
-        vmap_set(&map, v, operand(p, v, s, a->microbatch));
+        vmap_set(&map, v, operand(p, v, a->microbatch));
     }
     copy = node_copy(p->m, p->main, call, &map);
     for (uint32_t i = 0; i < n.nres; i++)
@@ -183,6 +203,50 @@ static void run_action(Pipe *p, const Action *a)
         send_result(p, node_res(&n, i), node_res(node_of(p->m, copy), i),
                     a->microbatch);
     vmap_free(&map);
+}
+
+/* ---- messages to come ------------------------------------------------------------- */
+
+/* When the stage that computes `v` has done so. */
+static double sent_at(const Pipe *p, ValueId v, uint32_t mb)
+{
+    FuncId f = producer(p, v);
+    const PipeStage *s = stage_of_func(p, f);
+    size_t i = (size_t)(s - p->m->stages.v) * p->schedule->microbatches + mb;
+
+    return s->fwd.i == f.i ? p->times->forward[i] : p->times->backward[i];
+}
+
+static void expect_messages(Pipe *p, const Action *a)
+{
+    const Node *n = node_of(p->m, action_call(p, a));
+
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        ValueId v = node_arg(p->m, n, i);
+        if (value_of(p->m, v)->def.i == 0 ||
+            stage_of_func(p, producer(p, v))->pp == p->pp)
+            continue;
+        vec_push(&p->arrivals,
+                 ((Arrival){v, stage_at(p, p->pp, a->chunk), a->microbatch,
+                            sent_at(p, v, a->microbatch), p->arrivals.n}));
+    }
+}
+
+static int by_time(const void *left, const void *right)
+{
+    const Arrival *a = left, *b = right;
+
+    if (a->sent != b->sent)
+        return a->sent < b->sent ? -1 : 1;
+    return a->number < b->number ? -1 : 1;
+}
+
+static void post_receive(Pipe *p, const Arrival *a)
+{
+    ValueId *slot = local_slot(p, a->microbatch, a->value);
+
+    if (slot->i == 0)
+        *slot = receive(p, a->value, a->to, a->microbatch);
 }
 
 /* ---- what a rank holds -------------------------------------------------------------- */
@@ -358,10 +422,19 @@ static void copy_step_node(Pipe *p, NodeId id)
 
 static void run_actions(Pipe *p)
 {
-    const Schedule *s = p->schedule;
+    const double *end = p->times->end[p->pp];
+    uint32_t n = p->schedule->ranks[p->pp].n, next = 0;
+    const Action *actions = p->schedule->ranks[p->pp].v;
 
-    for (uint32_t i = 0; i < s->ranks[p->pp].n; i++)
-        run_action(p, &s->ranks[p->pp].v[i]);
+    for (uint32_t i = 0; i < n; i++)
+        expect_messages(p, &actions[i]);
+    if (p->arrivals.n)
+        qsort(p->arrivals.v, p->arrivals.n, sizeof *p->arrivals.v, by_time);
+    for (uint32_t i = 0; i < n; i++) {
+        while (next < p->arrivals.n && p->arrivals.v[next].sent < end[i])
+            post_receive(p, &p->arrivals.v[next++]);
+        run_action(p, &actions[i]);
+    }
 }
 
 static FuncId build_main(Pipe *p)
@@ -397,10 +470,12 @@ static void value_range(Pipe *p)
     p->count = end - p->base;
 }
 
-static FuncId rank_program(Module *m, const Schedule *schedule, uint32_t pp)
+static FuncId rank_program(Module *m, const Schedule *schedule,
+                           const ScheduleTimes *times, uint32_t pp)
 {
     Arena *scratch = arena_new();
-    Pipe p = {.m = m, .schedule = schedule, .pp = pp, .step = m->entry.v[0]};
+    Pipe p = {.m = m, .schedule = schedule, .times = times, .pp = pp,
+              .step = m->entry.v[0]};
     uint32_t mbs = schedule->microbatches;
     FuncId main;
 
@@ -413,22 +488,30 @@ static FuncId rank_program(Module *m, const Schedule *schedule, uint32_t pp)
     hold_stages(&p);
     main = build_main(&p);
     vmap_free(&p.map);
+    vec_free(&p.arrivals);
     arena_free(scratch);
     return main;
 }
 
 bool pass_pipeline(Module *m, const Spec *spec)
 {
-    Schedule *schedule = schedule_make(m->arena, spec);
+    Arena *scratch = arena_new();
+    Schedule *schedule = schedule_make(scratch, spec);
+    ScheduleTimes times;
+    const char *why = NULL;
     Vec(FuncId) mains = {0};
 
+    if (!schedule_simulate(scratch, schedule, (ScheduleCosts){1, 1, 1}, &times,
+                           &why))
+        mc_bug(__FILE__, __LINE__, "a schedule that does not end: %s", why);
     for (uint32_t i = 0; i < schedule->pp; i++)
-        vec_push(&mains, rank_program(m, schedule, i));
+        vec_push(&mains, rank_program(m, schedule, &times, i));
     m->entry.n = 0;
     for (uint32_t i = 0; i < mains.n; i++)
         vec_push(&m->entry, mains.v[i]);
     vec_free(&mains);
     schedule_free(schedule);
+    arena_free(scratch);
     clean_dead(m);
     return true;
 }

@@ -152,9 +152,21 @@ static Part part_open(Cut *c, uint32_t index, const char *kind)
     return p;
 }
 
+/* A stage without layers passes its parameter on: as a copy, for a result is
+ * memory of its own. */
 static void part_result(Part *p, ValueId v)
 {
-    vec_push(&func_of(p->cut->m, p->f)->results, vmap_get(&p->map, v));
+    Module *m = p->cut->m;
+    ValueId here = vmap_get(&p->map, v);
+    const Value was = *value_of(m, here);
+
+    if (was.def.i == 0) {
+        here = ir_unary(m, p->f, OP_COPY, here, func_of(m, p->f)->loc);
+        value_of(m, here)->layout = was.layout;
+        value_of(m, here)->name = was.name;
+        value_of(m, here)->hint = was.hint;
+    }
+    vec_push(&func_of(m, p->f)->results, here);
 }
 
 static Part build_forward(Cut *c, uint32_t index)

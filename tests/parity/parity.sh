@@ -1,6 +1,7 @@
 #!/bin/sh
 # parity.sh MODEL LAYOUT - trains MODEL.yaml (five SGD steps, real ranks) under
-# a layout, with 1 and with 4 microbatches, and compares with one rank.
+# a layout, with 1 and with 4 microbatches or as many as it takes, and compares
+# with one rank.
 #
 # Runs where MEGAC_PARITY says (default: here) with `megac` and `parity_compare`
 # from PATH.  LAYOUT `one` makes what the others are compared with.  Each layout
@@ -16,8 +17,9 @@ export MEGAC_CACHE="$PWD/cache"
 batch=4 # sequences per microbatch, of all replicas together
 precision=fp32
 dp=1
+counts="1 4" # microbatches
 case $layout in
-one) degrees="" ;;
+one) degrees="" counts="1 4 5" ;;
 tp2) degrees="tp=2" ;;
 tp4) degrees="tp=4" ;;
 tp8) degrees="tp=8" ;;
@@ -27,6 +29,11 @@ pp2) degrees="pp=2" ;;
 pp4) degrees="pp=4" ;;
 dp2) degrees="" dp=2 ;;
 dp4) degrees="" dp=4 ;;
+vpp2) degrees="pp=2 vpp=2" counts=4 ;;
+vpp2odd) degrees="pp=2 vpp=2 microbatch_group=3" counts=5 ;;
+vpp2tp) degrees="tp=2 sp=true pp=2 vpp=2" counts=4 ;;
+ends) degrees="pp=4 pp_layout=E|ttt|t|L" ;;
+empty) degrees="pp=2 pp_layout=Ett|tt||L" counts=4 ;;
 all) degrees="tp=2 sp=true pp=2" dp=2 ;;
 bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
 *)
@@ -41,7 +48,7 @@ train() {
         -- --quiet --threads 1
 }
 
-for microbatches in 1 4; do
+for microbatches in $counts; do
     folder=$model-$layout-m$microbatches
     expected=$model-one-m$microbatches
     set -- --set training.precision=$precision --set parallel.dp=$dp \

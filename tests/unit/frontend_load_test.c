@@ -392,6 +392,9 @@ static void rules(void **state)
         {"set target.backend to cuda", {"target.arch=sm_80"}},
         {"schedule = gpipe runs one chunk per rank, but vpp = 2",
          {"parallel.schedule=gpipe", "parallel.vpp=2", "parallel.pp=2"}},
+        {"vpp = 2 chunks per rank need pp > 1", {"parallel.vpp=2"}},
+        {"the interleaved schedule needs vpp > 1",
+         {"parallel.schedule=interleaved", "parallel.pp=2"}},
         {"model.ffn_hidden_size",
          {"model.ffn_hidden_size=null", "model.hidden_size=16"}},
         {"give ffn_hidden_size",
@@ -410,7 +413,6 @@ static void not_built_yet(void **state)
         const char *message, *set;
     } rows[] = {
         {"parallel.cp = 2: context parallelism", "parallel.cp=2"},
-        {"parallel.vpp = 2: virtual pipelining", "parallel.vpp=2"},
         {"mixture of experts", "model.moe.num_experts=8"},
         {"ZeRO-1", "parallel.sharding=optim"},
         {"full recomputation", "training.recompute.granularity=full"},

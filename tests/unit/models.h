@@ -51,6 +51,14 @@ static const char *const LAYOUTS[][6] = {
      "parallel.sharding=optim_grads_params"},
     {"parallel.pp=3", "parallel.pp_first_layers=1",
      "parallel.pp_last_layers=1"},
+    {"parallel.pp=2", "parallel.vpp=2"},
+    {"parallel.pp=2", "parallel.vpp=2", "parallel.microbatch_group=3",
+     "training.global_batch_size=5"},
+    {"parallel.pp=2", "parallel.vpp=2", "parallel.tp=2", "parallel.sp=true"},
+    {"parallel.pp=4", "parallel.pp_layout=E|tt|tt|L"},
+    {"parallel.pp=2", "parallel.pp_layout=Ett|tt||L"},
+    {"parallel.pp=4", "parallel.vpp=2", "model.num_layers=8",
+     "parallel.dp=2", "training.global_batch_size=8"},
 };
 
 static inline int layout_length(const char *const *sets)

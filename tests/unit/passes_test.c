@@ -159,96 +159,12 @@ static void test_gradients(void **state)
     check_gradients(MODEL_G0, relu, 1);
 }
 
-/* ---- schedules ------------------------------------------------------------------------ */
-
-static Schedule *schedule_of(Arena *a, const char *pp, const char *batch,
-                             const char *kind)
-{
-    char set[3][64];
-    const char *sets[] = {set[0], set[1], set[2], "model.num_layers=8"};
-    Diag *d = diag_new(a);
-    Spec *spec;
-
-    snprintf(set[0], sizeof set[0], "parallel.pp=%s", pp);
-    snprintf(set[1], sizeof set[1], "training.global_batch_size=%s", batch);
-    snprintf(set[2], sizeof set[2], "parallel.schedule=%s", kind);
-    spec = spec_parse(a, d, "model", MODEL_T0, sets, 4);
-    assert_non_null(spec);
-    diag_free(d);
-    return schedule_make(a, spec);
-}
-
-/* Forwards ahead of the first backward: [3,2,1,0] for pp 4 and m 8 (Narayanan
- * et al. 2021, and Megatron-LM's min(pp-rank-1, m)). */
-static void test_warm_up_of_1f1b(void **state)
-{
-    Arena *a = arena_new();
-    Schedule *s = schedule_of(a, "4", "8", "1f1b");
-
-    (void)state;
-    for (uint32_t r = 0; r < 4; r++) {
-        uint32_t ahead = 0;
-        while (s->ranks[r].v[ahead + 1].kind == ACTION_F)
-            ahead++;
-        assert_int_equal(ahead, 3 - r);
-    }
-    schedule_free(s);
-    arena_free(a);
-}
-
-/* Bubble (pp-1)/(m+pp-1) of the step for both; activations in flight
- * min(pp-r, m) for 1F1B and m for GPipe. */
-static void test_bubble_and_in_flight(void **state)
-{
-    static const char *const kinds[] = {"gpipe", "1f1b"};
-
-    (void)state;
-    for (int k = 0; k < 2; k++) {
-        Arena *a = arena_new();
-        Schedule *s = schedule_of(a, "4", "8", kinds[k]);
-        ScheduleTimes t;
-        const char *why = NULL;
-
-        assert_true(schedule_simulate(a, s, 1, 2, 0, &t, &why));
-        assert_true(fabs(t.bubble - 3.0 / 11.0) < 1e-12);
-        for (uint32_t r = 0; r < 4; r++)
-            assert_int_equal(t.in_flight[r], k ? 4 - r : 8);
-        schedule_free(s);
-        arena_free(a);
-    }
-}
-
-static void test_simulator_finds_deadlock_and_loss(void **state)
-{
-    Arena *a = arena_new();
-    Schedule *s = schedule_of(a, "2", "2", "1f1b");
-    ScheduleTimes t;
-    const char *why = NULL;
-    Action first = s->ranks[0].v[0];
-
-    (void)state;
-    s->ranks[0].v[0] = s->ranks[0].v[2];
-    s->ranks[0].v[2] = first;
-    assert_false(schedule_simulate(a, s, 1, 1, 0, &t, &why));
-    assert_non_null(strstr(why, "waits for ever"));
-    schedule_free(s);
-    s = schedule_of(a, "2", "2", "1f1b");
-    s->ranks[0].n--;
-    assert_false(schedule_simulate(a, s, 1, 1, 0, &t, &why));
-    assert_non_null(strstr(why, "never finishes"));
-    schedule_free(s);
-    arena_free(a);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama_keeps_meaning),
         cmocka_unit_test(test_gpt2_keeps_meaning),
         cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_warm_up_of_1f1b),
-        cmocka_unit_test(test_bubble_and_in_flight),
-        cmocka_unit_test(test_simulator_finds_deadlock_and_loss),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,18 @@
+/* schedule_priv.h - shared by the schedule*.c files. */
+#ifndef MEGAC_SCHEDULE_PRIV_H
+#define MEGAC_SCHEDULE_PRIV_H
+
+#include "passes/passes.h"
+
+/* Appends the actions of one pipeline rank. */
+typedef void (*ScheduleGenerator)(Schedule *s, uint32_t rank);
+
+static inline void schedule_act(Schedule *s, uint32_t rank, ActionKind kind,
+                                uint32_t chunk, uint32_t microbatch)
+{
+    Action a = {kind, chunk, microbatch};
+
+    vec_push(&s->ranks[rank], a);
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* schedule_test.c - pipeline schedules against published numbers.
+ *
+ * Every schedule goes through the simulator, which finds deadlocks, bubbles
+ * and activations in flight; the expected figures come from the papers and the
+ * Megatron-LM issues named at each test.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "passes/passes.h"
+#include "tests/unit/models.h"
+
+static const ScheduleCosts UNIT = {1, 1, 1};
+
+typedef struct {
+    Arena *arena;
+    Schedule *s;
+    ScheduleTimes times;
+} Case;
+
+/* The schedule of `m` microbatches, one per sample, on pp * chunks layers. */
+static Case case_open(const char *kind, int pp, int vpp, int m, int group)
+{
+    Case c = {.arena = arena_new()};
+    Diag *d = diag_new(c.arena);
+    char *sets[6];
+    Spec *spec;
+
+    sets[0] = arena_printf(c.arena, "parallel.pp=%d", pp);
+    sets[1] = arena_printf(c.arena, "parallel.vpp=%d", vpp);
+    sets[2] = arena_printf(c.arena, "training.global_batch_size=%d", m);
+    sets[3] = arena_printf(c.arena, "parallel.schedule=%s", kind);
+    sets[4] = arena_printf(c.arena, "model.num_layers=%d", pp * vpp);
+    sets[5] = arena_printf(c.arena, "parallel.microbatch_group=%d", group);
+    spec = spec_parse(c.arena, d, "model", MODEL_T0,
+                      (const char *const *)sets, group ? 6 : 5);
+    if (!spec)
+        diag_print(d, stderr);
+    assert_non_null(spec);
+    c.s = schedule_make(c.arena, spec);
+    diag_free(d);
+    return c;
+}
+
+static void case_run(Case *c, ScheduleCosts costs)
+{
+    const char *why = NULL;
+
+    if (!schedule_simulate(c->arena, c->s, costs, &c->times, &why))
+        fail_msg("%s", why);
+}
+
+static void case_close(Case *c)
+{
+    schedule_free(c->s);
+    arena_free(c->arena);
+}
+
+/* Forwards before the first backward of each rank, less the one that pairs up
+ * with it. */
+static void expect_ahead(const Case *c, const uint32_t *ahead)
+{
+    for (uint32_t r = 0; r < c->s->pp; r++) {
+        uint32_t n = 0;
+        while (c->s->ranks[r].v[n].kind == ACTION_F)
+            n++;
+        assert_int_equal(n - 1, ahead[r]);
+    }
+}
+
+static void expect_in_flight(const Case *c, const uint32_t *most)
+{
+    for (uint32_t r = 0; r < c->s->pp; r++)
+        assert_int_equal(c->times.in_flight[r], most[r]);
+}
+
+/* ---- one chunk per rank ------------------------------------------------------- */
+
+/* min(pp-r-1, m) forwards ahead (Narayanan et al. 2021; Megatron-LM#169). */
+static void test_warm_up_of_1f1b(void **state)
+{
+    Case c = case_open("1f1b", 4, 1, 8, 0);
+
+    (void)state;
+    expect_ahead(&c, (uint32_t[]){3, 2, 1, 0});
+    case_close(&c);
+}
+
+/* Bubble (pp-1)/(m+pp-1) of the step for both; activations in flight
+ * min(pp-r, m) for 1F1B and m for GPipe. */
+static void test_bubble_and_in_flight(void **state)
+{
+    Case gpipe = case_open("gpipe", 4, 1, 8, 0);
+    Case many = case_open("1f1b", 4, 1, 8, 0);
+    Case few = case_open("1f1b", 4, 1, 2, 0);
+
+    (void)state;
+    case_run(&gpipe, UNIT);
+    case_run(&many, UNIT);
+    case_run(&few, UNIT);
+    assert_true(fabs(gpipe.times.bubble - 3.0 / 11.0) < 1e-12);
+    assert_true(fabs(many.times.bubble - 3.0 / 11.0) < 1e-12);
+    expect_in_flight(&gpipe, (uint32_t[]){8, 8, 8, 8});
+    expect_in_flight(&many, (uint32_t[]){4, 3, 2, 1});
+    expect_in_flight(&few, (uint32_t[]){2, 2, 2, 1});
+    case_close(&gpipe);
+    case_close(&many);
+    case_close(&few);
+}
+
+static void test_simulator_finds_deadlock_and_loss(void **state)
+{
+    Case c = case_open("1f1b", 2, 1, 2, 0);
+    Action *list = c.s->ranks[0].v, first = list[0];
+    const char *why = NULL;
+
+    (void)state;
+    list[0] = list[2];
+    list[2] = first;
+    assert_false(schedule_simulate(c.arena, c.s, UNIT, &c.times, &why));
+    assert_non_null(strstr(why, "waits for ever"));
+    case_close(&c);
+    c = case_open("1f1b", 2, 1, 2, 0);
+    c.s->ranks[0].n--;
+    assert_false(schedule_simulate(c.arena, c.s, UNIT, &c.times, &why));
+    assert_non_null(strstr(why, "never finishes"));
+    case_close(&c);
+}
+
+/* ---- interleaved -------------------------------------------------------------- */
+
+/* 2(pp-r-1) + (vpp-1) pp (Megatron-LM#169, #675). */
+static void test_warm_up_of_interleaved(void **state)
+{
+    Case two = case_open("interleaved", 4, 2, 8, 0);
+    Case three = case_open("interleaved", 4, 3, 8, 0);
+    Case capped = case_open("interleaved", 4, 2, 4, 0);
+
+    (void)state;
+    expect_ahead(&two, (uint32_t[]){10, 8, 6, 4});
+    expect_ahead(&three, (uint32_t[]){14, 12, 10, 8});
+    /* 2 * 4 forwards is all there is on rank 0. */
+    expect_ahead(&capped, (uint32_t[]){7, 7, 6, 4});
+    case_close(&two);
+    case_close(&three);
+    case_close(&capped);
+}
+
+/* Bubble (pp-1)/vpp of a microbatch's F and B (Narayanan et al. 2021, 2.2);
+ * [11,9,7,5] chunks in flight (sail-sg/zero-bubble-pipeline-parallelism#8). */
+static void test_interleaved_bubble_and_in_flight(void **state)
+{
+    Case c = case_open("interleaved", 4, 2, 8, 0);
+
+    (void)state;
+    case_run(&c, UNIT);
+    assert_true(fabs(c.times.idle - 3 * (1 + 2)) < 1e-12);
+    assert_true(fabs(c.times.makespan - (16 * 3 + 3 * 3)) < 1e-12);
+    expect_in_flight(&c, (uint32_t[]){11, 9, 7, 5});
+    case_close(&c);
+}
+
+/* Megatron's own example: pp 2, vpp 2, groups of 3, 5 microbatches run
+ * 0 1 2 0 1 2 3 4 3 4 through chunks 0 0 0 1 1 1 0 0 1 1. */
+static void test_groups_with_a_shorter_last(void **state)
+{
+    static const uint32_t mb[] = {0, 1, 2, 0, 1, 2, 3, 4, 3, 4};
+    static const uint32_t chunk[] = {0, 0, 0, 1, 1, 1, 0, 0, 1, 1};
+    Case c = case_open("interleaved", 2, 2, 5, 3);
+    uint32_t f = 0, b = 0;
+
+    (void)state;
+    case_run(&c, UNIT);
+    for (uint32_t i = 0; i < c.s->ranks[1].n; i++) {
+        const Action *a = &c.s->ranks[1].v[i];
+        bool forward = a->kind == ACTION_F;
+        uint32_t at = forward ? f++ : b++;
+        assert_int_equal(a->microbatch, mb[at]);
+        assert_int_equal(a->chunk, forward ? chunk[at] : 1 - chunk[at]);
+    }
+    case_close(&c);
+}
+
+static void expect_rejected(const char *message, int m, int group)
+{
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    const char *sets[] = {"parallel.pp=4", "parallel.vpp=2",
+                          "model.num_layers=8",
+                          arena_printf(a, "training.global_batch_size=%d", m),
+                          arena_printf(a, "parallel.microbatch_group=%d",
+                                       group)};
+
+    assert_null(spec_parse(a, d, "model", MODEL_T0, sets, group ? 5 : 4));
+    diag_print(d, to);
+    fclose(to);
+    if (!strstr(text, message))
+        fail_msg("`%s` is not in\n%s", message, text);
+    free(text);
+    diag_free(d);
+    arena_free(a);
+}
+
+/* Either a plan or a rejection in the user's words, with a fix
+ * (NVIDIA-NeMo/Speech#14288, pytorch#129597). */
+static void test_odd_numbers_of_microbatches(void **state)
+{
+    (void)state;
+    expect_rejected("the last of a step's 6 would have 2, less than pp = 4", 6,
+                    0);
+    expect_rejected("help: microbatch_group = 6 runs all in one group", 6, 0);
+    expect_rejected("the last of a step's 10 would have 2", 10, 0);
+    expect_rejected("groups of 4 microbatches, but a step has 3", 3, 0);
+    expect_rejected("a step needs at least pp = 4 microbatches", 3, 0);
+    expect_rejected("microbatch_group = 3 is less than pp = 4", 8, 3);
+    for (int m = 4; m <= 24; m++)
+        for (int group = 4; group <= m; group++) {
+            if (m % group && m % group < 4)
+                continue;
+            Case c = case_open("interleaved", 4, 2, m, group);
+            case_run(&c, UNIT);
+            case_close(&c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_warm_up_of_1f1b),
+        cmocka_unit_test(test_bubble_and_in_flight),
+        cmocka_unit_test(test_simulator_finds_deadlock_and_loss),
+        cmocka_unit_test(test_warm_up_of_interleaved),
+        cmocka_unit_test(test_interleaved_bubble_and_in_flight),
+        cmocka_unit_test(test_groups_with_a_shorter_last),
+        cmocka_unit_test(test_odd_numbers_of_microbatches),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
