@@ -1,0 +1,183 @@
+/* mask_test.c - the mean over valid targets, of the whole batch and of nothing
+ * else, however it is split.
+ *
+ * A target is not valid if its label is negative.  Masks from files are not
+ * built yet, so the labels come from here, and the evaluator runs the step.
+ * From public bug reports: NVIDIA/Megatron-LM#1764 (MC-31, a rank without any
+ * valid target divided by zero), huggingface/transformers#34191 and
+ * pytorch/torchtitan#2206 (MC-32, the mean of means).
+ */
+#include "cases.h"
+
+#include "frontend/model.h"
+#include "ir/eval.h"
+#include "passes/passes.h"
+
+#include <math.h>
+
+/* Valid are the first `first` targets of the batch's first sample and the
+ * first `last` ones of its last. */
+typedef struct {
+    int64_t first, last;
+    double inverse; /* 1 / number of valid targets; 0: there are none */
+} Mask;
+
+enum { SAMPLES = 4, SEQ = 32 };
+
+/* Sample number from microbatch and row, whatever the size of microbatches. */
+static bool masked_batch(void *user, const char *what, int64_t mb, int64_t s,
+                         int64_t b, int64_t *out)
+{
+    const Mask *mask = ((void **)user)[0];
+    const Spec *spec = ((void **)user)[1];
+    int64_t rows = spec->training.micro_batch_size * spec->parallel.dp;
+    int64_t sample = mb * rows + b;
+    int64_t valid = sample == 0             ? mask->first
+                    : sample == SAMPLES - 1 ? mask->last
+                                            : 0;
+    int64_t token = (13 * sample + 7 * s + s * s) % 96;
+
+    *out = strcmp(what, "labels") != 0 ? token
+           : s < valid                 ? (token + 5) % 96
+                                       : -1;
+    return true;
+}
+
+static bool masked_host(void *user, const char *what, double *out)
+{
+    const Mask *mask = ((void **)user)[0];
+
+    *out = mask->inverse;
+    return strcmp(what, "inv_targets") == 0;
+}
+
+/* A module and what one step of it left. */
+typedef struct {
+    Arena *arena;
+    Diag *diag;
+    Module *m;
+    EvalResult *result;
+} Step;
+
+static Step step_run(EvalKind kind, Mask mask, const char *until,
+                     const char *const *sets, int n)
+{
+    Step s = {.arena = arena_new()};
+    const PassOptions options = {.stop_after = until};
+    Spec *spec;
+
+    s.diag = diag_new(s.arena);
+    spec = spec_load(s.arena, s.diag, "t0.yaml", sets, n);
+    assert_non_null(spec);
+    s.m = model_build(s.arena, s.diag, spec);
+    assert_true(passes_run(s.m, spec, &options));
+    s.result = eval_run_with(s.arena, s.m, &(EvalOptions){
+        .kind = kind, .seed = 3, .user = (void *[]){&mask, spec},
+        .batch = masked_batch, .host = masked_host});
+    diag_print(s.diag, stderr);
+    assert_non_null(s.result);
+    return s;
+}
+
+static void step_free(Step *s)
+{
+    module_free(s->m);
+    diag_free(s->diag);
+    arena_free(s->arena);
+}
+
+static double loss_of(const Step *s)
+{
+    EvalNum loss = {0};
+
+    assert_true(eval_get_metric(s->result, "loss", &loss));
+    return loss.f;
+}
+
+/* ---- layouts ------------------------------------------------------------------- */
+
+static const char *const one_rank[] = {"training.micro_batch_size=4",
+                                       "training.global_batch_size=4",
+                                       "model.num_layers=2"};
+
+static const char *const layouts[][6] = {
+    {"training.micro_batch_size=1"},
+    {"parallel.dp=4"},
+    {"parallel.dp=2", "parallel.pp=2"},
+    {"parallel.tp=2", "parallel.sp=true", "training.micro_batch_size=2"},
+    {"parallel.dp=4", "parallel.sharding=optim_grads"},
+};
+
+static void equals_one_rank(Mask mask, const char *const *layout)
+{
+    const char *sets[8] = {"training.micro_batch_size=1",
+                           "training.global_batch_size=4",
+                           "model.num_layers=2"};
+    int n = 3;
+    Step one, many;
+
+    for (int k = 0; k < 5 && layout[k]; k++)
+        sets[n++] = layout[k];
+    one = step_run(EVAL_FP64, mask, "optimizer", one_rank, 3);
+    many = step_run(EVAL_FP64, mask, "pipeline", sets, n);
+    if (!eval_equal(one.m, one.result, many.m, many.result, many.diag, 1e-9)) {
+        diag_print(many.diag, stderr);
+        fail_msg("%s differs", layout[0]);
+    }
+    step_free(&one);
+    step_free(&many);
+}
+
+/* MC-31: only the first 4 of 128 targets are valid, so most ranks have none;
+ * MC-32: 5 in one sample, 1 in another. */
+static void ranks_without_targets(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(layouts); i++) {
+        equals_one_rank((Mask){4, 0, 1.0 / 4}, layouts[i]);
+        equals_one_rank((Mask){5, 1, 1.0 / 6}, layouts[i]);
+    }
+}
+
+/* MC-32: (10 + 4) / 6 and not (10/5 + 4/1) / 2. */
+static void the_mean_of_all_targets(void **state)
+{
+    Step both, first, last;
+
+    (void)state;
+    both = step_run(EVAL_FP64, (Mask){5, 1, 1.0 / 6}, "optimizer", one_rank, 3);
+    first = step_run(EVAL_FP64, (Mask){5, 0, 1.0 / 5}, "optimizer", one_rank,
+                     3);
+    last = step_run(EVAL_FP64, (Mask){0, 1, 1}, "optimizer", one_rank, 3);
+    assert_true(fabs(loss_of(&first) - loss_of(&last)) > 1e-3);
+    assert_true(fabs(6 * loss_of(&both) - 5 * loss_of(&first) -
+                     loss_of(&last)) < 1e-9);
+    step_free(&both);
+    step_free(&first);
+    step_free(&last);
+}
+
+/* MC-31: without any valid target the loss and the norm are 0, not NaN. */
+static void no_target_at_all(void **state)
+{
+    EvalNum norm = {0};
+    Step s;
+
+    (void)state;
+    s = step_run(EVAL_FP64, (Mask){0}, "optimizer", one_rank, 3);
+    assert_true(loss_of(&s) == 0);
+    assert_true(eval_get_metric(s.result, "grad_norm", &norm));
+    assert_true(norm.f == 0);
+    step_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_without_targets),
+        cmocka_unit_test(the_mean_of_all_targets),
+        cmocka_unit_test(no_target_at_all),
+    };
+
+    return cmocka_run_group_tests(tests, case_enter, case_leave);
+}
