@@ -1,8 +1,8 @@
 /* driver_groups_test.c - process groups against published examples.
  *
- * The 16-rank grids are those of facebookresearch/fairscale#1189 (dense) and
- * NVIDIA/Megatron-LM#1459 (experts folded over tp and cp); the one with
- * tp 2, pp 4 is the example in Megatron's parallel_state.py.
+ * The 16-rank grids are those of facebookresearch/fairscale#1189 (MC-11, dense)
+ * and NVIDIA/Megatron-LM#1459 (MC-56, experts folded over tp and cp); the one
+ * with tp 2, pp 4 is the example in Megatron's parallel_state.py.
  */
 #include "driver/groups.h"
 
@@ -76,6 +76,7 @@ static void test_experts_folded_over_tp_and_cp(void **state)
     expect(&s, "edp", "[0,4][1,5][2,6][3,7][8,12][9,13][10,14][11,15]");
 }
 
+/* (MC-57: NVIDIA/Megatron-LM#5958) */
 static void test_one_expert_group_of_32(void **state)
 {
     GroupSizes s = {1, 16, 2, 1, 1, 32, 1, "tp-cp-ep-dp-pp"};

@@ -6,7 +6,7 @@
 
 /* ---- numbers ------------------------------------------------------------ */
 
-/* Every form of 5e-5 is the same number. (huggingface/trl#1450) */
+/* Every form of 5e-5 is the same number. (MC-87: huggingface/trl#1450) */
 static void numbers_without_a_dot(void **state)
 {
     static const char *const forms[] = {"5e-5", "5.0e-5", "5.e-05", "0.00005",
@@ -270,7 +270,7 @@ static void derived_sizes(void **state)
     sample_free(&g);
 }
 
-/* Multiples of 128*tp. (hpcaitech/ColossalAI#6167) */
+/* Multiples of 128*tp. (MC-76: hpcaitech/ColossalAI#6167) */
 static void padded_vocabulary(void **state)
 {
     static const struct {
@@ -278,6 +278,9 @@ static void padded_vocabulary(void **state)
     } rows[] = {{50257, 1, 128, 50304},  {50257, 2, 128, 50432},
                 {50257, 8, 128, 51200},  {151669, 4, 128, 152064},
                 {102400, 8, 128, 102400}, {65535, 2, 1, 65536}};
+    sample_accept(odd, "model.vocab_size=129280", "parallel.tp=24",
+                  "model.num_attention_heads=24", "model.num_query_groups=24",
+                  "model.kv_channels=8", "model.ffn_hidden_size=48");
 
     (void)state;
     for (size_t i = 0; i < MC_LEN(rows); i++) {
@@ -290,9 +293,11 @@ static void padded_vocabulary(void **state)
         assert_int_equal(s.spec->derived.padded_vocab, rows[i].padded);
         sample_free(&s);
     }
+    assert_int_equal(odd.spec->derived.padded_vocab, 132096);
+    sample_free(&odd);
 }
 
-/* The batch does not depend on the layout. (Oneflow-Inc/libai#345) */
+/* The batch does not depend on the layout. (MC-47: Oneflow-Inc/libai#345) */
 static void batch_and_layout(void **state)
 {
     sample_accept(dp, "parallel.world_size=2");

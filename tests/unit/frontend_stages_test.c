@@ -36,7 +36,7 @@ static void expect_split(Sample *sample, const int64_t *counts)
 }
 
 /* 8 layers, pp 2: vpp 4 gives rank 0 [0][2][4][6], vpp 2 gives [0,1][4,5].
- * (NVIDIA/Megatron-LM#513) */
+ * (MC-21: NVIDIA/Megatron-LM#513) */
 static void interleaved(void **state)
 {
     sample_accept(s, "parallel.pp=2");
@@ -50,7 +50,7 @@ static void interleaved(void **state)
     sample_free(&s);
 }
 
-/* 30 layers do not split over 4 stages. (NVIDIA/Megatron-LM#1304) */
+/* 30 layers do not split over 4 stages. (MC-03: NVIDIA/Megatron-LM#1304) */
 static void no_layer_is_dropped(void **state)
 {
     (void)state;
@@ -58,7 +58,7 @@ static void no_layer_is_dropped(void **state)
                   "model.num_layers=30", "parallel.pp=4");
 }
 
-/* 61 layers. (NVIDIA/Megatron-LM#1303, #857) */
+/* 61 layers. (MC-19: NVIDIA/Megatron-LM#1303, #857) */
 static void last_stage_given(void **state)
 {
     sample_accept(s, "parallel.pp=8", "model.num_layers=61",
@@ -78,7 +78,7 @@ static void last_stage_given(void **state)
 }
 
 /* 22 layers, pp 4, vpp 2, last 4: 3 layers per chunk, 2 on the last rank.
- * (NVIDIA/Megatron-LM#1584) */
+ * (MC-22: NVIDIA/Megatron-LM#1584) */
 static void last_stage_with_chunks(void **state)
 {
     sample_accept(s, "parallel.pp=4", "model.num_layers=22",
@@ -108,7 +108,7 @@ static void first_and_last(void **state)
     sample_free(&s);
 }
 
-/* (6 + 2) / 4 = 2 units per stage. (pytorch/torchtitan#1041) */
+/* (6 + 2) / 4 = 2 units per stage. (MC-28: pytorch/torchtitan#1041) */
 static void counting_the_ends(void **state)
 {
     sample_accept(s, "parallel.pp=4", "model.num_layers=6",

@@ -18,7 +18,8 @@ static LrSchedule warm_cosine(void)
                         .decay = 220};
 }
 
-/* 220 steps, 22 of warm-up; 3.0154e-5 = 1e-3/2 * (cos(pi*176/198) + 1). */
+/* 220 steps, 22 of warm-up; 3.0154e-5 = 1e-3/2 * (cos(pi*176/198) + 1).
+ * (MC-45: areal-project/AReaL#1289) */
 static void decay_counts_from_step_zero(void **state)
 {
     LrSchedule s = warm_cosine();
