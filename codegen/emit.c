@@ -134,17 +134,19 @@ static void results_copy(Emit *e, bool params)
     }
 }
 
-/* The step's gradients are complete after the last of them is written. */
+/* The step's gradients are complete behind the last node that touches the
+ * memory of one to change it. */
 static uint32_t gradients_end(const Emit *e)
 {
     const Func *f = &e->m->funcs.v[e->f.i];
     uint32_t end = 0;
 
     for (uint32_t i = 0; i < f->body.n; i++) {
-        const Node *n = &e->m->nodes.v[f->body.v[i].i];
-        if (n->op == OP_WRITE &&
-            attr_int(e->m, n->attrs, AK_FIELD, 0) == FIELD_GSUM)
-            end = i + 1;
+        StateUses uses = e->mem->effects.node[f->body.v[i].i];
+        for (uint32_t k = 0; k < uses.n; k++)
+            if (uses.v[k].writes && (uses.v[k].field == FIELD_GRAD ||
+                                     uses.v[k].field == FIELD_GSUM))
+                end = i + 1;
     }
     return end;
 }

@@ -23,6 +23,7 @@
 #include "passes/effects.h"
 #include "passes/passes.h"
 #include "passes/streams.h"
+#include "passes/streams_priv.h"
 
 /* An asynchronous node: the number-th of its stream; number 0: none. */
 typedef struct {
@@ -39,8 +40,9 @@ typedef struct {
 /* What must be inserted around a node. */
 typedef struct {
     NodeId node;
-    bool start;                  /* async: first after compute nodes */
-    uint32_t number;             /* async: its number, else 0 */
+    bool start;      /* async: first after compute nodes */
+    Stream stream;   /* where it is asynchronous, or leaves something so */
+    uint32_t number; /* there, or 0 */
     uint32_t wait[STREAM_COUNT]; /* before it: for which number of a stream */
 } Step;
 
@@ -55,6 +57,10 @@ typedef struct {
     Vec(uint32_t) at[STREAM_COUNT]; /* step of each number, from 1 */
     uint32_t issued[STREAM_COUNT], waited[STREAM_COUNT];
     bool computed[STREAM_COUNT]; /* compute nodes since it last started */
+    bool attached[STREAM_COUNT]; /* has nodes that end with the function */
+    bool step;      /* f is a step function */
+    Stream *loose;  /* by FuncId: stream on which it leaves reductions, or 0 */
+    bool *ordered;  /* by FuncId */
     uint32_t mark; /* event of the compute stream's latest mark plus 1, or 0
                       if compute nodes follow it */
     uint32_t nevents;
@@ -155,12 +161,30 @@ static bool moves_blocks(const Module *m, const Node *n)
     return false;
 }
 
+/* Whether a gradient is reduced here for the step function: the result is only
+ * written to its tensor, and nobody in this function waits for it. */
+static bool is_loose(const Streams *s, uint32_t pos)
+{
+    const Func *f = &s->m->funcs.v[s->f.i];
+    const Node *n = node_get(s, f->body.v[pos]);
+
+    if (s->step || n->op != OP_ALL_REDUCE || stream_of(s->m, n) != STREAM_DP)
+        return false;
+    for (uint32_t i = pos + 1; i < f->body.n; i++) {
+        const Node *next = node_get(s, f->body.v[i]);
+        if (uses(s, next, n) && next->op != OP_WRITE)
+            return false;
+    }
+    return true;
+}
+
 static bool is_async(const Streams *s, uint32_t pos)
 {
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
 
-    return is_message(n) ||
-           (is_collective(n) && has_slack(s, pos) && !moves_blocks(s->m, n));
+    if (is_message(n) || is_loose(s, pos))
+        return true;
+    return is_collective(n) && has_slack(s, pos) && !moves_blocks(s->m, n);
 }
 
 /* ---- what is pending ----------------------------------------------------- */
@@ -271,8 +295,26 @@ static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
     for (int i = 0; i < STREAM_COUNT; i++)
         s->computed[stream] |= step->wait[i] != 0;
     step->number = ticket.number;
+    step->stream = stream;
     step->start = s->computed[stream];
     s->computed[stream] = false;
+}
+
+/* What a callee leaves running is, from here on, one node of that stream. */
+static void step_leaves(Streams *s, Step *step, const Node *n)
+{
+    Stream stream = s->loose[call_scan(s->m, n).callee.i];
+    StateUses touched = s->fx->node[step->node.i];
+    Ticket ticket = {stream, s->issued[stream] + 1};
+
+    if (stream == STREAM_COMPUTE)
+        return;
+    s->issued[stream]++;
+    step->stream = stream;
+    step->number = ticket.number;
+    for (uint32_t i = 0; i < touched.n; i++)
+        if (touched.v[i].field == FIELD_GRAD && touched.v[i].writes)
+            state_pend(s, touched.v[i].tensor, FIELD_GRAD, ticket);
 }
 
 static void step_compute(Streams *s, Step *step, const Node *n)
@@ -285,6 +327,8 @@ static void step_compute(Streams *s, Step *step, const Node *n)
         require_state(s, step, touched.v[i].tensor, touched.v[i].field);
     for (int i = 0; i < STREAM_COUNT; i++)
         s->computed[i] = true;
+    if (n->op == OP_CALL)
+        step_leaves(s, step, n);
 }
 
 static void step_add(Streams *s, uint32_t pos)
@@ -298,22 +342,28 @@ static void step_add(Streams *s, uint32_t pos)
         step_write(s, &step, n);
     } else if (is_async(s, pos)) {
         n->stream = (uint16_t)stream_of(s->m, n);
+        s->attached[n->stream] |= !is_loose(s, pos);
         step_async(s, &step, n, (Stream)n->stream);
     } else {
         step_compute(s, &step, n);
     }
     if (step.number)
-        vec_push(&s->at[n->stream], s->steps.n);
+        vec_push(&s->at[step.stream], s->steps.n);
     vec_push(&s->steps, step);
 }
 
-/* Streams join where a function ends. */
+/* Streams join where a function ends, but for what it leaves to the step
+ * function to wait for. */
 static void step_end(Streams *s)
 {
     Step end = {.node = {0}};
 
-    for (int i = 0; i < STREAM_COUNT; i++)
-        require(s, &end, (Ticket){(Stream)i, s->issued[i]});
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        if (s->step || s->attached[i] || !s->issued[i])
+            require(s, &end, (Ticket){(Stream)i, s->issued[i]});
+        else
+            s->loose[s->f.i] = (Stream)i;
+    }
     vec_push(&s->steps, end);
 }
 
@@ -399,10 +449,10 @@ static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
 {
     const Step *step = &s->steps.v[i];
     const Node *n = node_get(s, step->node);
-    Stream stream = (Stream)n->stream;
+    Stream stream = step->stream;
     Loc loc = n->loc;
 
-    if (has_waits(step) || (!step->number && !is_name(n)))
+    if (has_waits(step) || (n->stream == STREAM_COMPUTE && !is_name(n)))
         s->mark = 0;
     waits_insert(s, event, step, loc);
     if (step->start)
@@ -415,23 +465,47 @@ static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
 
 /* ---- functions ----------------------------------------------------------- */
 
-static void func_order(Streams *s, FuncId f)
+static void func_begin(Streams *s, FuncId f)
 {
-    uint32_t *event;
-
     s->f = f;
-    s->steps.n = s->state.n = 0;
+    s->step = false;
+    for (uint32_t i = 0; i < s->m->entry.n; i++)
+        s->step |= s->m->entry.v[i].i == f.i;
+    s->steps.n = s->state.n = s->mark = 0;
     memset(s->issued, 0, sizeof s->issued);
     memset(s->waited, 0, sizeof s->waited);
+    memset(s->attached, 0, sizeof s->attached);
     for (int i = 0; i < STREAM_COUNT; i++) {
         s->computed[i] = true;
         s->at[i].n = 0;
     }
+}
+
+static void func_order(Streams *s, FuncId f);
+
+static void callees_order(Streams *s, FuncId f)
+{
+    for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++) {
+        const Node *n = node_get(s, s->m->funcs.v[f.i].body.v[pos]);
+        if (n->op == OP_CALL)
+            func_order(s, call_scan(s->m, n).callee);
+    }
+}
+
+/* A function after those it calls, of which it must know what they leave. */
+static void func_order(Streams *s, FuncId f)
+{
+    uint32_t *event;
+
+    if (s->ordered[f.i] || s->m->funcs.v[f.i].kind != FUNC_GRAPH)
+        return;
+    s->ordered[f.i] = true;
+    callees_order(s, f);
+    func_begin(s, f);
     for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++)
         step_add(s, pos);
     step_end(s);
     event = events_number(s);
-    s->mark = 0;
     vec_free(&func_of(s->m, f)->body);
     for (uint32_t i = 0; i < s->steps.n; i++)
         step_insert(s, event, i);
@@ -444,16 +518,19 @@ bool pass_streams(Module *m, const Spec *spec)
     Streams s = {.m = m, .fx = &fx};
 
     (void)spec;
+    for (uint32_t i = 0; i < m->entry.n; i++)
+        streams_overlap_gradients(m, m->entry.v[i]);
     effects_compute(a, m, &fx);
     s.value = arena_array(a, Ticket, m->values.n);
     s.alias = arena_array(a, StateUse, m->values.n);
+    s.loose = arena_array(a, Stream, m->funcs.n);
+    s.ordered = arena_array(a, bool, m->funcs.n);
     for (uint32_t f = 1; f < m->funcs.n; f++)
-        if (m->funcs.v[f].kind == FUNC_GRAPH)
-            func_order(&s, (FuncId){f});
+        func_order(&s, (FuncId){f});
     vec_free(&s.steps);
+    vec_free(&s.state);
     for (int i = 0; i < STREAM_COUNT; i++)
         vec_free(&s.at[i]);
-    vec_free(&s.state);
     arena_free(a);
     return true;
 }

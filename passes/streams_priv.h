@@ -1,0 +1,13 @@
+/* streams_priv.h - shared by the streams*.c files. */
+#ifndef MEGAC_STREAMS_PRIV_H
+#define MEGAC_STREAMS_PRIV_H
+
+#include "ir/ir.h"
+
+/* ---- streams_overlap.c --------------------------------------------------- */
+
+/* Moves reductions of gradients from a step function into the backward of its
+ * last microbatch. */
+void streams_overlap_gradients(Module *m, FuncId step);
+
+#endif
