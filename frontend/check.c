@@ -196,19 +196,6 @@ static void rope_check(Check *c)
     check_because(c, "model.rope.scaling.high_freq_factor");
 }
 
-static void moe_check(Check *c)
-{
-    if (c->spec->model.moe.num_experts)
-        return;
-    for (uint32_t i = 0; i < schema_num_keys; i++) {
-        const Key *key = &schema_keys[i];
-        if (strcmp(key->section, "model.moe") == 0 &&
-            !value_is_default(c->arena, c->diag, key, c->spec))
-            check_fail(c, "MC0107", key->path, "%s needs model.moe.num_experts",
-                       key->path);
-    }
-}
-
 /* ---- the ranks ---------------------------------------------------------- */
 
 static void groups_check(Check *c)
@@ -584,4 +571,5 @@ void check_built(Check *c)
 {
     for (uint32_t i = 0; i < schema_num_keys; i++)
         key_check_built(c, &schema_keys[i]);
+    moe_check_built(c);
 }

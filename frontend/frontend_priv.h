@@ -144,6 +144,10 @@ void check_rules(Check *c);
 /* Reports values whose feature is missing. */
 void check_built(Check *c);
 
+/* check_moe.c: the same for a mixture of experts. */
+void moe_check(Check *c);
+void moe_check_built(Check *c);
+
 /* For a value that another key brought about. */
 void spec_set_loc(Spec *s, const char *path, Loc loc);
 

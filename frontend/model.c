@@ -121,7 +121,7 @@ Module *model_build(Arena *a, Diag *d, const Spec *spec)
     model_mesh(&x);
     model_hints(&x);
     build_stages(&x);
-    loss = model_metric(&x, "loss");
+    loss = model_metric(&x, "loss", "", false);
     vec_push(&m->entry, build_step(&x, build_micro(&x, loss)));
     m->props = PROP_INFERRED;
     return m;

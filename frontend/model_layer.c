@@ -1,4 +1,4 @@
-/* model_layer.c - one layer: norms, attention, MLP, in primitives. */
+/* model_layer.c - one layer: norms, attention, MLP or experts, in primitives. */
 #include "frontend/model_priv.h"
 
 /* Over `dim` (h, or d for heads): RMSNorm (Zhang & Sennrich 2019) or LayerNorm
@@ -163,24 +163,52 @@ static ValueId activate(Model *x, ValueId u)
         x, OP_MUL, model_binary(x, OP_MUL, u, model_ratio(x, 1, 2)), inner);
 }
 
-static ValueId mlp_input(Model *x, ValueId n, const char *weight)
-{
-    ValueId y;
+/* One MLP: its weights' names start with `prefix`; over the dimensions `rows`. */
+typedef struct {
+    const char *prefix, *rows;
+    bool bias;
+} Mlp;
 
-    model_at(x, "model.ffn_hidden_size");
-    y = model_name(x, model_dot(x, n, model_param(x, weight), "sbf"), weight);
-    in_module(x, y, MODULE_MLP);
-    if (!x->spec->model.linear_bias)
-        return y;
-    model_at(x, "model.linear_bias");
-    return model_bias(x, y, arena_printf(x->m->arena, "%s.bias", weight));
+static const char *mlp_name(Model *x, const Mlp *k, const char *name)
+{
+    return arena_printf(x->m->arena, "%s%s", k->prefix, name);
 }
 
-static ValueId mlp(Model *x, ValueId n)
+static ValueId mlp_product(Model *x, const Mlp *k, ValueId n, const char *name,
+                           char dim)
 {
+    const char *weight = mlp_name(x, k, name);
+    const char *dims = arena_printf(x->m->arena, "%s%c", k->rows, dim);
+
+    model_at(x, "model.ffn_hidden_size");
+    return model_dot(x, n, model_param(x, weight), dims);
+}
+
+static ValueId mlp_bias(Model *x, const Mlp *k, ValueId y, const char *name)
+{
+    if (!k->bias)
+        return y;
+    model_at(x, "model.linear_bias");
+    return model_bias(x, y, mlp_name(x, k, arena_printf(x->m->arena, "%s.bias",
+                                                        name)));
+}
+
+static ValueId mlp_input(Model *x, const Mlp *k, ValueId n, const char *name)
+{
+    ValueId y = mlp_product(x, k, n, name, 'f');
+
+    model_name(x, y, name);
+    in_module(x, y, MODULE_MLP);
+    return mlp_bias(x, k, y, name);
+}
+
+ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
+                  const char *hint)
+{
+    Mlp k = {prefix, rows, x->spec->model.linear_bias};
     bool gated = spec_gated(x->spec);
-    ValueId gate = gated ? mlp_input(x, n, "gate") : (ValueId){0};
-    ValueId up = mlp_input(x, n, "up");
+    ValueId gate = gated ? mlp_input(x, &k, n, "gate") : (ValueId){0};
+    ValueId up = mlp_input(x, &k, n, "up");
     ValueId act, y;
 
     model_at(x, "model.activation");
@@ -188,14 +216,8 @@ static ValueId mlp(Model *x, ValueId n)
     if (gated)
         act = model_binary(x, OP_MUL, act, up);
     act = model_name(x, model_round(x, act), "act");
-    model_at(x, "model.ffn_hidden_size");
-    y = model_hint(x, model_dot(x, act, model_param(x, "down"), "sbh"),
-                   "residual");
-    if (x->spec->model.linear_bias) {
-        model_at(x, "model.linear_bias");
-        y = model_bias(x, y, "down.bias");
-    }
-    return y;
+    y = model_hint(x, mlp_product(x, &k, act, "down", 'h'), hint);
+    return mlp_bias(x, &k, y, "down");
 }
 
 static ValueId residual(Model *x, ValueId a, ValueId b)
@@ -213,7 +235,11 @@ FuncId model_layer(Model *x)
 
     model_hint(x, in, "residual");
     mid = residual(x, in, attention(x, model_norm(x, in, "norm1")));
-    out = residual(x, mid, mlp(x, model_norm(x, mid, "norm2")));
+    out = model_norm(x, mid, "norm2");
+    out = x->spec->model.moe.num_experts
+              ? model_moe(x, out)
+              : model_mlp(x, out, "", "sb", "residual");
+    out = residual(x, mid, out);
     model_result(x, model_name(x, out, "y"));
     return f;
 }

@@ -6,35 +6,77 @@
  */
 #include "frontend/model_priv.h"
 
+/* How many ranks share one KV group: the queries of a group are split over
+ * them, and K and V are whole there. */
+static uint32_t group_ranks(const Model *x)
+{
+    return x->g < x->spec->parallel.tp
+               ? (uint32_t)(x->spec->parallel.tp / x->g) : 1;
+}
+
+static uint32_t expert_tp(const Model *x)
+{
+    const Spec *s = x->spec;
+
+    return (uint32_t)(s->parallel.etp ? s->parallel.etp : s->parallel.tp);
+}
+
+/* The largest border below `top` at which an axis that starts at `stride` is
+ * cut into atoms: between the ranks of one KV group, and where the axes of the
+ * expert grid end. */
+static uint32_t cut_below(const Model *x, uint32_t top, uint32_t stride)
+{
+    uint32_t etp = expert_tp(x), ep = (uint32_t)x->spec->parallel.ep;
+    uint32_t cuts[] = {group_ranks(x), etp, etp * ep};
+    uint32_t n = x->spec->model.moe.num_experts ? 3 : 1, low = stride;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (cuts[i] < top && cuts[i] > low)
+            low = cuts[i];
+    return low;
+}
+
 static uint32_t add_axis(Model *x, const char *name, int64_t size,
                          uint32_t stride)
 {
     Sym axis = sym_intern(x->m->names, name);
+    uint32_t end = stride * (uint32_t)size, part = 0;
 
-    if (size > 1)
-        mesh_atom(&x->m->mesh, axis, 0, (uint32_t)size, stride, false);
-    return stride * (uint32_t)size;
+    for (uint32_t top = end, low; top > stride; top = low) {
+        low = cut_below(x, top, stride);
+        mesh_atom(&x->m->mesh, axis, part++, top / low, low, false);
+    }
+    return end;
 }
 
-/* With fewer KV groups than tp, tp is cut in two: groups are split over the
- * significant part, the queries of one group over the other. */
-static uint32_t add_tp(Model *x, int64_t tp)
+static uint32_t add_expert_axis(Model *x, const char *name, uint32_t size,
+                                uint32_t stride)
 {
-    Sym axis = sym_intern(x->m->names, "tp");
-    uint32_t inner = x->g < tp ? (uint32_t)(tp / x->g) : 1;
+    Sym axis = sym_intern(x->m->names, name);
 
-    if (inner == 1 || x->g == 1)
-        return add_axis(x, "tp", tp, 1);
-    mesh_atom(&x->m->mesh, axis, 0, (uint32_t)x->g, inner, false);
-    mesh_atom(&x->m->mesh, axis, 1, inner, 1, false);
-    return (uint32_t)tp;
+    if (size > 1)
+        mesh_atom(&x->m->mesh, axis, 0, size, stride, true);
+    return stride * size;
+}
+
+/* The same ranks once more, for the weights of experts. */
+static void add_expert_grid(Model *x)
+{
+    const Spec *s = x->spec;
+    uint32_t stride;
+
+    if (!s->model.moe.num_experts)
+        return;
+    stride = add_expert_axis(x, "etp", expert_tp(x), 1);
+    stride = add_expert_axis(x, "ep", (uint32_t)s->parallel.ep, stride);
+    add_expert_axis(x, "edp", (uint32_t)s->derived.expert_dp, stride);
 }
 
 void model_mesh(Model *x)
 {
     const Spec *spec = x->spec;
     int64_t pp = spec->parallel.pp;
-    uint32_t stride = add_tp(x, spec->parallel.tp);
+    uint32_t stride = add_axis(x, "tp", spec->parallel.tp, 1);
 
     stride = add_axis(x, "cp", spec->parallel.cp, stride);
     stride = add_axis(x, "dp", spec->derived.dense_dp, stride);
@@ -42,6 +84,7 @@ void model_mesh(Model *x)
     if (spec->model.tie_embeddings && pp > 1)
         add_axis(x, "embed", 2, stride * (uint32_t)(pp - 1));
     x->m->mesh.world = stride * (uint32_t)pp;
+    add_expert_grid(x);
 }
 
 /* Appends a whole axis to the split of `dim`. */
@@ -61,29 +104,33 @@ static void split_over(Model *x, Layout *l, char dim, const char *axis)
 /* Heads: g over as much of tp as there are groups, r over the rest. */
 static void split_heads(Model *x, Layout *l, bool queries)
 {
-    uint8_t atoms[IR_MAX_ATOMS];
-    uint8_t n = mesh_axis_atoms(x->m, "tp", atoms);
+    uint8_t atoms[IR_MAX_ATOMS], n = mesh_axis_atoms(x->m, "tp", atoms);
+    uint8_t groups = 0;
 
-    if (n == 0)
-        return;
-    if (x->g == 1) {
-        if (queries)
-            layout_set_split(l, 'r', atoms, n);
-        return;
-    }
-    layout_set_split(l, 'g', atoms, 1);
-    if (n > 1 && queries)
-        layout_set_split(l, 'r', atoms + 1, (uint8_t)(n - 1));
+    while (groups < n &&
+           x->m->mesh.atoms.v[atoms[groups]].stride >= group_ranks(x))
+        groups++;
+    layout_set_split(l, 'g', atoms, groups);
+    if (queries)
+        layout_set_split(l, 'r', atoms + groups, (uint8_t)(n - groups));
+}
+
+bool model_is_expert(const char *dims)
+{
+    return strchr(dims, 'e') && strchr(dims, 'f');
 }
 
 LayoutId model_weight_layout(Model *x, const char *dims)
 {
+    bool expert = model_is_expert(dims);
     Layout l = {0};
 
+    if (expert)
+        split_over(x, &l, 'e', "ep");
     if (strchr(dims, 'g'))
         split_heads(x, &l, strchr(dims, 'r') != NULL);
     if (strchr(dims, 'f'))
-        split_over(x, &l, 'f', "tp");
+        split_over(x, &l, 'f', expert ? "etp" : "tp");
     if (strchr(dims, 'v'))
         split_over(x, &l, 'v', "tp");
     return layout_intern(x->m, &l);
@@ -91,35 +138,88 @@ LayoutId model_weight_layout(Model *x, const char *dims)
 
 /* How a sharded field rests: its first dimension that the replicas divide is
  * split over them too.  A tensor without one stays whole. */
-LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t)
+LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t, bool expert)
 {
     Layout l = *layout_of(x->m, use);
-    int64_t replicas = x->spec->derived.dense_dp * x->spec->parallel.cp;
+    const SpecDerived *d = &x->spec->derived;
+    int64_t replicas = expert ? d->expert_dp
+                              : d->dense_dp * x->spec->parallel.cp;
 
     for (uint8_t i = 0; i < t->ndim; i++) {
         if (layout_local(x->m, t, &l, t->dim[i]) % replicas)
             continue;
-        split_over(x, &l, t->dim[i], "dp");
-        split_over(x, &l, t->dim[i], "cp");
+        split_over(x, &l, t->dim[i], expert ? "edp" : "dp");
+        if (!expert)
+            split_over(x, &l, t->dim[i], "cp");
         break;
     }
     return layout_intern(x->m, &l);
 }
 
+static void add_hint(Model *x, const char *name, const Layout *l)
+{
+    NamedLayout hint = {sym_intern(x->m->names, name), layout_intern(x->m, l)};
+
+    vec_push(&x->m->hints, hint);
+}
+
+/* `l` without what ranks of one expert, or of different ones, tell apart. */
+static Layout without_experts(Model *x, const Layout *l)
+{
+    AxisSet experts = mesh_axis(x->m, "ep") | mesh_axis(x->m, "etp");
+    Layout out = *l;
+
+    for (uint8_t i = 0; i < l->nsplit; i++) {
+        Split s = l->split[i];
+        uint8_t n = 0;
+        for (uint8_t k = 0; k < s.n; k++)
+            if (!(experts >> s.atom[k] & 1))
+                s.atom[n++] = s.atom[k];
+        layout_set_split(&out, s.dim, s.atom, n);
+    }
+    return out;
+}
+
+/* `slots`: rows where their experts are, split over what splits tokens but not
+ * experts; `gathered`: tokens that all ranks of an expert grid see.  Where
+ * tokens are whole over etp, the experts' results are partial sums there, which
+ * are best left so until they are back at their tokens: no hint. */
+static void expert_hints(Model *x, const Layout *residual)
+{
+    Layout gathered = without_experts(x, residual), slots = *residual;
+    uint8_t c[IR_MAX_SPLIT], n = 0;
+    AxisSet ep = mesh_axis(x->m, "ep");
+
+    split_over(x, &gathered, 'e', "ep");
+    add_hint(x, "gathered", &gathered);
+    if (!x->spec->parallel.sp && expert_tp(x) > 1)
+        return;
+    if (x->spec->model.moe.dispatcher == MOE_ALLGATHER)
+        slots = gathered;
+    layout_set_slots(x->m, &slots);
+    for (const Split *s = layout_split(&slots, 'c'); s && n < s->n; n++) {
+        if (ep >> s->atom[n] & 1)
+            break;
+        c[n] = s->atom[n];
+    }
+    slots = (Layout){0};
+    layout_set_split(&slots, 'c', c, n);
+    split_over(x, &slots, 'e', "ep");
+    add_hint(x, "slots", &slots);
+}
+
 void model_hints(Model *x)
 {
     Layout l = {0};
-    NamedLayout batch = {sym_intern(x->m->names, "batch"), {0}};
-    NamedLayout residual = {sym_intern(x->m->names, "residual"), {0}};
-    NamedLayout total = {sym_intern(x->m->names, "total"), layout_whole(x->m)};
 
     split_over(x, &l, 'b', "dp");
     split_over(x, &l, 's', "cp");
-    batch.layout = layout_intern(x->m, &l);
-    vec_push(&x->m->hints, batch);
+    add_hint(x, "batch", &l);
     if (x->spec->parallel.sp)
         split_over(x, &l, 's', "tp");
-    residual.layout = layout_intern(x->m, &l);
-    vec_push(&x->m->hints, residual);
-    vec_push(&x->m->hints, total);
+    add_hint(x, "residual", &l);
+    add_hint(x, "total", &(Layout){0});
+    add_hint(x, "highest", &(Layout){0});
+    if (x->spec->model.moe.num_experts)
+        expert_hints(x, &l);
 }

@@ -22,7 +22,10 @@ void model_hints(Model *x);
 /* How a weight with these dimensions is split where it is used. */
 LayoutId model_weight_layout(Model *x, const char *dims);
 /* The same, split over its replicas too where a dimension allows it. */
-LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t);
+LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t,
+                            bool expert);
+/* Whether a weight with these dimensions belongs to the experts. */
+bool model_is_expert(const char *dims);
 
 /* ---- model_tensors.c: parameters, their state and their files ----------- */
 
@@ -31,7 +34,9 @@ TypeId model_type(Model *x, DType dtype, const char *dims);
 /* The parameter's value in the function under construction; the tensor is
  * made at its first use. */
 ValueId model_param(Model *x, const char *name);
-TensorId model_metric(Model *x, const char *name);
+/* A sum over one step, perhaps for each layer.  Made at its first use. */
+TensorId model_metric(Model *x, const char *name, const char *dims,
+                      bool per_layer);
 
 /* ---- model_spell.c: nodes in few words ----------------------------------- */
 
@@ -56,7 +61,15 @@ void model_result(Model *x, ValueId v);
 
 /* RMSNorm or LayerNorm over h with the parameter `weight`. */
 ValueId model_norm(Model *x, ValueId a, const char *weight);
+/* The MLP over rows with the dimensions `rows` ("sb", "ec") and h; `prefix`
+ * tells its weights from those of others, `hint` is for the result. */
+ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
+                  const char *hint);
 FuncId model_layer(Model *x);
+
+/* ---- model_moe.c: a mixture of experts ----------------------------------- */
+
+ValueId model_moe(Model *x, ValueId n);
 
 /* ---- model_head.c: logits and cross-entropy ------------------------------ */
 

@@ -62,6 +62,20 @@ static const ParamRow param_rows[] = {
      true, 1},
     {"down.bias", "mlp.down_proj.bias", "mlp.c_proj.bias", "h", INIT_ZEROS,
      false, 1},
+    {"router", "mlp.gate.weight", "mlp.gate.weight", "eh", INIT_NORMAL, false,
+     1},
+    {"experts.gate", "mlp.experts.gate_proj.weight",
+     "mlp.experts.gate_proj.weight", "efh", INIT_NORMAL, false, 2},
+    {"experts.up", "mlp.experts.up_proj.weight", "mlp.experts.up_proj.weight",
+     "efh", INIT_NORMAL, false, 2},
+    {"experts.down", "mlp.experts.down_proj.weight",
+     "mlp.experts.down_proj.weight", "ehf", INIT_NORMAL, true, 2},
+    {"shared.gate", "mlp.shared_experts.gate_proj.weight",
+     "mlp.shared_experts.gate_proj.weight", "fh", INIT_NORMAL, false, 1},
+    {"shared.up", "mlp.shared_experts.up_proj.weight",
+     "mlp.shared_experts.up_proj.weight", "fh", INIT_NORMAL, false, 1},
+    {"shared.down", "mlp.shared_experts.down_proj.weight",
+     "mlp.shared_experts.down_proj.weight", "hf", INIT_NORMAL, true, 1},
     {"norm", "model.norm.weight", "transformer.ln_f.weight", "h", INIT_ONES,
      false, 1},
     {"norm.bias", "model.norm.bias", "transformer.ln_f.bias", "h", INIT_ZEROS,
@@ -86,6 +100,8 @@ int64_t model_size(const Model *x, char dim)
         return x->d;
     case 'f':
         return x->f_;
+    case 'e':
+        return x->spec->model.moe.num_experts;
     case 'v':
         return x->v;
     case 'p':
@@ -173,7 +189,7 @@ static void set_rest(Model *x, Tensor *t, LayoutId use)
         [FIELD_V] = SHARD_OPTIM,
         [FIELD_ACC] = SHARD_OPTIM,
     };
-    LayoutId shard = model_shard_layout(x, use, type_of(x->m, t->type));
+    LayoutId shard = model_shard_layout(x, use, type_of(x->m, t->type), t->expert);
 
     for (int i = 0; i < FIELD_COUNT; i++)
         t->rest[i] = x->spec->parallel.sharding >= from[i] ? shard : use;
@@ -201,6 +217,7 @@ static TensorId add_param(Model *x, const char *name)
         t.init_std /= sqrt(2.0 * (double)x->layers);
     t.loc = x->loc;
     set_fields(x, &t);
+    t.expert = model_is_expert(row->dims);
     set_rest(x, &t, model_weight_layout(x, row->dims));
     if (strcmp(name, "embed") == 0 && x->spec->model.tie_embeddings)
         t.tied = mesh_axis(x->m, "embed");
@@ -219,12 +236,17 @@ ValueId model_param(Model *x, const char *name)
     return ir_read(x->m, x->f, t, FIELD_PARAM, x->loc);
 }
 
-TensorId model_metric(Model *x, const char *name)
+TensorId model_metric(Model *x, const char *name, const char *dims,
+                      bool per_layer)
 {
+    TensorId made = tensor_find(x->m, sym_intern(x->m->names, name));
     Tensor t = {0};
 
+    if (made.i)
+        return made;
     t.name = sym_intern(x->m->names, name);
-    t.type = type_make(x->m, DT_F32, "", NULL);
+    t.type = model_type(x, DT_F32, dims);
+    t.per_layer = per_layer;
     t.logical = *type_of(x->m, t.type);
     t.fields = 1u << FIELD_ACC;
     for (int i = 0; i < FIELD_COUNT; i++) {

@@ -139,6 +139,23 @@ static void batch_shrink(Spec *s)
     s->model.max_position_embeddings = s->training.seq_length;
 }
 
+/* A few experts per rank; group-limited routing keeps its proportions. */
+static void experts_shrink(Spec *s)
+{
+    int64_t etp = s->parallel.etp ? s->parallel.etp : s->parallel.tp;
+
+    if (!s->model.moe.num_experts)
+        return;
+    s->model.moe.ffn_hidden_size = 2 * etp;
+    if (s->model.moe.shared_ffn_hidden_size)
+        s->model.moe.shared_ffn_hidden_size = 2 * s->parallel.tp;
+    if (s->model.moe.num_groups)
+        return;
+    s->model.moe.num_experts = MC_MIN(s->model.moe.num_experts,
+                                      MC_MAX(2 * s->parallel.ep, 4));
+    s->model.moe.top_k = MC_MIN(s->model.moe.top_k, 2);
+}
+
 Spec *spec_shrink(Arena *a, const Spec *s)
 {
     Spec *small = arena_new_of(a, Spec);
@@ -148,6 +165,7 @@ Spec *spec_shrink(Arena *a, const Spec *s)
     *small = *s;
     small->model.hidden_size = SMALL_HIDDEN;
     small->model.ffn_hidden_size = 2 * s->parallel.tp;
+    experts_shrink(small);
     heads_shrink(small);
     channels_shrink(small);
     vocab_shrink(small);

@@ -85,7 +85,9 @@ static bool moves_partial(const Move *mv, Op op)
  * reducing over them adds up whatever values they hold. */
 static AxisSet stage_axes(const Module *m, Op op)
 {
-    return op == OP_ALL_REDUCE ? mesh_axis(m, "pp") | mesh_axis(m, "embed") : 0;
+    bool reduces = op == OP_ALL_REDUCE || op == OP_ALL_REDUCE_MAX;
+
+    return reduces ? mesh_axis(m, "pp") | mesh_axis(m, "embed") : 0;
 }
 
 const char *comm_layout_problem(const Module *m, const Node *n)

@@ -383,11 +383,18 @@ static void lay_state(Place *p, NodeId id)
 
 /* ---- calls ----------------------------------------------------------------------------- */
 
-static LayoutId hint_layout(const Module *m, Sym hint)
+/* The layout that a value's hint names, for the dimensions it has; 0: none. */
+static LayoutId hint_layout(Module *m, ValueId v)
 {
-    for (uint32_t i = 0; i < m->hints.n; i++)
-        if (m->hints.v[i].name.i == hint.i)
-            return m->hints.v[i].layout;
+    Sym hint = value_of(m, v)->hint;
+    Layout l;
+
+    for (uint32_t i = 0; i < m->hints.n; i++) {
+        if (m->hints.v[i].name.i != hint.i)
+            continue;
+        l = restricted(layout_of(m, m->hints.v[i].layout), value_type(m, v));
+        return layout_intern(m, &l);
+    }
     return (LayoutId){0};
 }
 
@@ -407,7 +414,7 @@ static LayoutId param_layout(Place *p, const Node *n, uint32_t i, ValueId param)
     Module *m = p->m;
     int mode = call_arg_mode(m, n, i);
     const Type *t = value_type(m, param);
-    LayoutId named = hint_layout(m, value_of(m, param)->hint);
+    LayoutId named = hint_layout(m, param);
     Layout l = restricted(layout_at(m, node_arg(m, n, i)), t);
 
     if (mode > MODE_CARRY && type_dim(t, (char)mode) >= 0) {
@@ -468,7 +475,7 @@ static void lay_node(Place *p, NodeId id)
 static void impose_hint(Place *p, ValueId v)
 {
     Sym hint = value_of(p->m, v)->hint;
-    LayoutId named = hint_layout(p->m, hint);
+    LayoutId named = hint_layout(p->m, v);
     ValueId c;
 
     if (named.i == 0 || named.i == value_of(p->m, v)->layout.i)
@@ -569,8 +576,8 @@ bool pass_layout(Module *m, const Spec *spec)
 
     (void)spec;
     for (uint32_t i = 0; i < func_of(m, entry)->params.n; i++) {
-        Value *v = value_of(m, func_of(m, entry)->params.v[i]);
-        v->layout = hint_layout(m, v->hint);
+        ValueId v = func_of(m, entry)->params.v[i];
+        value_of(m, v)->layout = hint_layout(m, v);
     }
     lay_function(&p, entry, NULL);
     clean_dead(m);

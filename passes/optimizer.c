@@ -200,6 +200,46 @@ static void scalars(Update *u, ValueId norm)
     u->clip = clip > 0.0 ? clip_factor(u, norm, clip) : (ValueId){0};
 }
 
+/* ---- metrics of experts ------------------------------------------------------------ */
+
+/* A number that every stage has of its own; a stage without layers has zero. */
+static ValueId of_stages(Update *u, ValueId v, const char *hint)
+{
+    v = bin(u, OP_ADD, v, num(u, 0.0));
+    value_of(u->m, v)->hint = sym_intern(u->m->names, hint);
+    return v;
+}
+
+/* What the layers have added to a balancing loss. */
+static void loss_metric(Update *u, const char *name)
+{
+    TensorId t = tensor_find(u->m, sym_intern(u->m->names, name));
+    ValueId v;
+
+    if (t.i == 0)
+        return;
+    v = ir_sum(u->m, u->f, read_field(u, t, FIELD_ACC), "", u->loc);
+    metric(u, name, of_stages(u, v, "total"));
+}
+
+/* The tokens of the busiest expert of any layer, as a multiple of the mean. */
+static void load_metric(Update *u)
+{
+    TensorId t = tensor_find(u->m, sym_intern(u->m->names, "expert_load"));
+    int64_t tokens = u->spec->training.seq_length *
+                     u->spec->training.global_batch_size;
+    ValueId top;
+
+    if (t.i == 0)
+        return;
+    top = ir_max(u->m, u->f, read_field(u, t, FIELD_ACC), "", u->loc);
+    top = of_stages(u, top, "highest");
+    metric(u, "max_expert_load",
+           bin(u, OP_MUL, top,
+               ir_ratio(u->m, u->f, u->spec->model.moe.num_experts,
+                        tokens * u->spec->model.moe.top_k, false, u->loc)));
+}
+
 static TensorId loss_tensor(const Module *m)
 {
     return tensor_find(m, sym_intern(m->names, "loss"));
@@ -225,5 +265,8 @@ bool pass_optimizer(Module *m, const Spec *spec)
             update(&u, (TensorId){i});
     metric(&u, "loss", ir_read(m, u.f, loss_tensor(m), FIELD_ACC, u.loc));
     metric(&u, "grad_norm", norm);
+    loss_metric(&u, "aux_loss");
+    loss_metric(&u, "z_loss");
+    load_metric(&u);
     return true;
 }

@@ -292,11 +292,11 @@ static AxisSet axis(const Pipe *p, const char *name)
     return mesh_axis(p->m, name);
 }
 
-static ValueId sum_over_stages(Pipe *p, ValueId v, AxisSet axes)
+static ValueId over_stages(Pipe *p, Op op, ValueId v, AxisSet axes)
 {
     Attr attr = attr_of_axes(AK_AXES, axes);
     const Value old = *value_of(p->m, v);
-    NodeId n = node_new(p->m, p->main, OP_ALL_REDUCE, &v, 1,
+    NodeId n = node_new(p->m, p->main, op, &v, 1,
                         attrs_intern(p->m, &attr, 1), &old.type, 1,
                         node_of(p->m, old.def)->loc);
 
@@ -378,7 +378,7 @@ static void settle_tied(Pipe *p, NodeId copy)
             node_of(p->m, value_of(p->m, v)->def)->attrs = attrs;
         } else {
             func_of(p->m, p->main)->body.n--;
-            v = sum_over_stages(p, v, tied);
+            v = over_stages(p, OP_ALL_REDUCE, v, tied);
             p->m->args.v[n.arg] = v;
             vec_push(&func_of(p->m, p->main)->body, copy);
         }
@@ -386,7 +386,7 @@ static void settle_tied(Pipe *p, NodeId copy)
 }
 
 /* The norm counts a tied table on the stage of its embedding only, and is a
- * sum over all stages. */
+ * sum over all stages; some metrics are their maximum. */
 static void settle_norm(Pipe *p, const Node *old)
 {
     AxisSet pp = axis(p, "pp");
@@ -397,7 +397,11 @@ static void settle_norm(Pipe *p, const Node *old)
             vmap_set(&p->map, was, GONE);
         if (has_hint(p, was, "total"))
             vmap_set(&p->map, was,
-                    sum_over_stages(p, vmap_get(&p->map, was), pp));
+                     over_stages(p, OP_ALL_REDUCE, vmap_get(&p->map, was), pp));
+        if (has_hint(p, was, "highest"))
+            vmap_set(&p->map, was,
+                     over_stages(p, OP_ALL_REDUCE_MAX, vmap_get(&p->map, was),
+                                 pp));
     }
 }
 

@@ -24,7 +24,7 @@ static const Rejected rejected[] = {
      "parallel.world_size=4 parallel.pp=2 parallel.ep=4 parallel.etp=1 "
      "model.moe.num_experts=8",
      {"world_size = 4 is not a multiple of etp*ep*pp = 1*4*2 = 8",
-      "parallel.ep=4", "parallel.pp=2", "mixture of experts"}},
+      "parallel.ep=4", "parallel.pp=2"}},
     {"MC-09", "training.seq_length=1022 parallel.tp=4 parallel.sp=true",
      {"seq_length / cp = 1022 / 1", "tp = 4"}},
     {"MC-09",
@@ -40,6 +40,15 @@ static const Rejected rejected[] = {
      "training.global_batch_size=6",
      {"the last of a step's 6 would have 2, less than pp = 4",
       "global_batch_size = 6", "microbatch_group = 6 runs all in one group"}},
+    {"MC-25",
+     "model.num_layers=8 parallel.pp=4 parallel.vpp=2 "
+     "training.global_batch_size=10",
+     {"the last of a step's 10 would have 2, less than pp = 4",
+      "global_batch_size = 10"}},
+    {"MC-25",
+     "model.num_layers=8 parallel.pp=4 parallel.vpp=2 "
+     "training.global_batch_size=3",
+     {"groups of 4 microbatches, but a step has 3", "global_batch_size = 3"}},
     {"MC-28",
      "model.num_layers=7 parallel.pp=4 parallel.account_for_embedding=true "
      "parallel.account_for_loss=true",

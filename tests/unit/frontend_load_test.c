@@ -418,9 +418,7 @@ static void not_built_yet(void **state)
         const char *message, *set;
     } rows[] = {
         {"parallel.cp = 2: context parallelism", "parallel.cp=2"},
-        {"mixture of experts", "model.moe.num_experts=8"},
-        {"ZeRO-1", "parallel.sharding=optim"},
-        {"full recomputation", "training.recompute.granularity=full"},
+        {"mixing dense layers", "model.moe={num_experts: 8, layer_freq: 2}"},
         {"dropout", "model.hidden_dropout=0.1"},
         {"fp16 training", "training.precision=fp16"},
         {"sliding-window attention", "model.sliding_window=16"},

@@ -28,6 +28,50 @@ static const char MODEL_G0[] =
     "  precision: fp32, optimizer: {type: adamw, lr: 0.01}}\n"
     "data: {train: synthetic}\n";
 
+/* The small Llama with eight experts in the place of the MLP, two for each
+ * token. */
+static const char MODEL_M0[] =
+    "version: 1\n"
+    "model: {num_layers: 4, hidden_size: 64, num_attention_heads: 8,\n"
+    "  num_query_groups: 4, kv_channels: 8, ffn_hidden_size: 128,\n"
+    "  vocab_size: 96, normalization: rmsnorm, activation: swiglu,\n"
+    "  position_embedding: rope,\n"
+    "  moe: {num_experts: 8, top_k: 2, ffn_hidden_size: 64,\n"
+    "    aux_loss_coeff: 0.01}}\n"
+    "training: {seq_length: 32, micro_batch_size: 1, global_batch_size: 8,\n"
+    "  precision: fp32, optimizer: {type: sgd, lr: 0.1, weight_decay: 0.0}}\n"
+    "data: {train: synthetic}\n";
+
+static const char *const EXPERT_LAYOUTS[][6] = {
+    {NULL},
+    {"parallel.dp=2"},
+    {"parallel.ep=2"},
+    {"parallel.ep=4"},
+    {"parallel.ep=4", "parallel.dp=2"},
+    {"parallel.ep=2", "model.moe.dispatcher=allgather"},
+    {"parallel.tp=2"},
+    {"parallel.tp=2", "parallel.sp=true"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.etp=1"},
+    {"parallel.tp=2", "parallel.etp=1"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2",
+     "model.moe.dispatcher=allgather"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2", "parallel.etp=1",
+     "parallel.world_size=4"},
+    {"parallel.tp=4", "parallel.sp=true", "parallel.ep=4", "parallel.etp=1",
+     "parallel.world_size=4"},
+    {"parallel.ep=2", "parallel.dp=2", "parallel.pp=2"},
+    {"parallel.ep=2", "parallel.sharding=optim"},
+    {"parallel.ep=2", "parallel.dp=2", "parallel.sharding=optim_grads_params"},
+    {"parallel.ep=2", "model.moe.score=sigmoid", "model.moe.num_groups=4",
+     "model.moe.group_top_k=2", "model.moe.z_loss_coeff=0.1",
+     "model.moe.scaling_factor=2.5"},
+    {"parallel.ep=2", "model.moe.pre_softmax=true",
+     "model.moe.shared_ffn_hidden_size=64", "training.precision=bf16"},
+    {"parallel.tp=8", "parallel.sp=true", "parallel.ep=4", "parallel.etp=2",
+     "parallel.world_size=16"},
+};
+
 /* --set arguments, up to NULL. */
 static const char *const LAYOUTS[][6] = {
     {NULL},

@@ -18,6 +18,7 @@
 #include "tests/unit/models.h"
 
 static const uint64_t SEED = 7;
+static const double STEP = 1e-3, SMALL_STEP = 1e-5; /* of differences */
 
 /* ---- equivalence ------------------------------------------------------------- */
 
@@ -57,6 +58,13 @@ static void test_gpt2_keeps_meaning(void **state)
         check_layout(MODEL_G0, LAYOUTS[i]);
 }
 
+static void test_experts_keep_meaning(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(EXPERT_LAYOUTS); i++)
+        check_layout(MODEL_M0, EXPERT_LAYOUTS[i]);
+}
+
 /* ---- finite differences ---------------------------------------------------------- */
 
 /* One element of one parameter, moved by `by`. */
@@ -80,27 +88,39 @@ static bool nudged(void *user, const Module *m, TensorId t, Field f,
     return true;
 }
 
+/* All that was added to one loss, in all layers. */
+static double sum_of(const Module *m, const EvalResult *r, const char *name)
+{
+    TensorId t = tensor_find(m, sym_intern(m->names, name));
+    uint32_t layers = t.i && m->tensors.v[t.i].per_layer ? m->nlayers : 1;
+    double sum = 0;
+    EvalArray value;
+
+    for (uint32_t l = 0; l < layers; l++)
+        if (t.i && eval_get_tensor(r, t, FIELD_ACC, l, &value))
+            sum += value.at->f;
+    return sum;
+}
+
 static double loss_of(Arena *a, Module *m, Nudge *n)
 {
     EvalOptions o = {.kind = EVAL_FP64, .seed = SEED, .user = n,
                      .state = nudged};
-    TensorId loss = tensor_find(m, sym_intern(m->names, "loss"));
     EvalResult *r = eval_run_with(a, m, &o);
-    EvalArray value;
 
     assert_non_null(r);
-    assert_true(eval_get_tensor(r, loss, FIELD_ACC, 0, &value));
-    return value.at->f;
+    return sum_of(m, r, "loss") + sum_of(m, r, "aux_loss") +
+           sum_of(m, r, "z_loss");
 }
 
 /* A few elements of each parameter, in its last layer: the central difference
  * of fourth order, (8(f1 - f-1) - (f2 - f-2)) / 12h. */
-static void check_tensor(Arena *a, Module *m, const EvalResult *r, TensorId t)
+static void check_tensor(Arena *a, Module *m, const EvalResult *r, TensorId t,
+                         double h)
 {
     const Tensor *tensor = tensor_of(m, t);
     uint32_t layer = tensor->per_layer ? m->nlayers - 1 : 0;
     int64_t elems = type_elems(&tensor->logical);
-    const double h = 1e-3;
     EvalArray grad, param;
 
     assert_true(eval_get_tensor(r, t, FIELD_GRAD, layer, &grad));
@@ -122,7 +142,8 @@ static void check_tensor(Arena *a, Module *m, const EvalResult *r, TensorId t)
     }
 }
 
-static void check_gradients(const char *text, const char *const *sets, int n)
+static void check_gradients(const char *text, const char *const *sets, int n,
+                            double h)
 {
     Arena *a = arena_new();
     Diag *d = diag_new(a);
@@ -138,7 +159,7 @@ static void check_gradients(const char *text, const char *const *sets, int n)
     assert_non_null(r);
     for (uint32_t i = 1; i < m->tensors.n; i++)
         if (m->tensors.v[i].parameter)
-            check_tensor(a, m, r, (TensorId){i});
+            check_tensor(a, m, r, (TensorId){i}, h);
     module_free(m);
     diag_free(d);
     arena_free(a);
@@ -152,11 +173,27 @@ static void test_gradients(void **state)
     static const char *const relu[] = {"model.activation=relu2"};
 
     (void)state;
-    check_gradients(MODEL_T0, NULL, 0);
-    check_gradients(MODEL_T0, qk, 2);
-    check_gradients(MODEL_T0, erf, 1);
-    check_gradients(MODEL_G0, NULL, 0);
-    check_gradients(MODEL_G0, relu, 1);
+    check_gradients(MODEL_T0, NULL, 0, STEP);
+    check_gradients(MODEL_T0, qk, 2, STEP);
+    check_gradients(MODEL_T0, erf, 1, STEP);
+    check_gradients(MODEL_G0, NULL, 0, STEP);
+    check_gradients(MODEL_G0, relu, 1, STEP);
+}
+
+/* With smaller steps, so that no token changes its experts. */
+static void test_gradients_of_experts(void **state)
+{
+    static const char *const sigmoid[] = {
+        "model.moe.score=sigmoid", "model.moe.num_groups=4",
+        "model.moe.group_top_k=2", "model.moe.z_loss_coeff=0.1"};
+    static const char *const all[] = {"model.moe.pre_softmax=true",
+                                      "model.moe.shared_ffn_hidden_size=64",
+                                      "model.moe.scaling_factor=2.5"};
+
+    (void)state;
+    check_gradients(MODEL_M0, NULL, 0, SMALL_STEP);
+    check_gradients(MODEL_M0, sigmoid, 4, SMALL_STEP);
+    check_gradients(MODEL_M0, all, 3, SMALL_STEP);
 }
 
 int main(void)
@@ -164,7 +201,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama_keeps_meaning),
         cmocka_unit_test(test_gpt2_keeps_meaning),
+        cmocka_unit_test(test_experts_keep_meaning),
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_gradients_of_experts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

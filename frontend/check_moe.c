@@ -1,0 +1,181 @@
+/* check_moe.c - the rules of a mixture of experts. */
+#include "frontend/frontend_priv.h"
+
+/* ---- the router ---------------------------------------------------------- */
+
+static void top_k_check(Check *c)
+{
+    const Spec *s = c->spec;
+    int64_t k = s->model.moe.top_k, n = s->model.moe.num_experts;
+
+    if (k > n) {
+        check_fail(c, "MC0109", "model.moe.top_k",
+                   "top_k = %lld is more than num_experts = %lld",
+                   (long long)k, (long long)n);
+        check_because(c, "model.moe.num_experts");
+    } else if (k == 1 && s->model.moe.score == MOE_SOFTMAX &&
+               !s->model.moe.pre_softmax) {
+        check_fail(c, "MC0111", "model.moe.top_k",
+                   "top_k = 1 and softmax after top-k: every weight is 1, and "
+                   "the router learns nothing");
+        diag_help(c->diag, "set model.moe.pre_softmax to true");
+    }
+}
+
+/* Experts of the best groups only (DeepSeek-V2, section 2.2.2). */
+static void groups_check(Check *c)
+{
+    const Spec *s = c->spec;
+    int64_t k = s->model.moe.top_k, n = s->model.moe.num_experts;
+    int64_t groups = s->model.moe.num_groups, top = s->model.moe.group_top_k;
+
+    if (groups == 0 && top == 0)
+        return;
+    if (groups && top && n % groups == 0 && top <= groups && k % top == 0 &&
+        k / top <= n / groups)
+        return;
+    check_fail(c, "MC0110", "model.moe.num_groups",
+               "num_groups = %lld with group_top_k = %lld does not suit "
+               "num_experts = %lld and top_k = %lld",
+               (long long)groups, (long long)top, (long long)n, (long long)k);
+    diag_help(c->diag, "num_groups divides num_experts, group_top_k divides "
+                       "top_k, and a group has top_k / group_top_k experts");
+}
+
+/* ---- the ranks ----------------------------------------------------------- */
+
+static int64_t expert_tp(const Spec *s)
+{
+    return s->parallel.etp ? s->parallel.etp : s->parallel.tp;
+}
+
+static void multiple_check(Check *c, const char *code, const char *path,
+                           int64_t size, const char *axis, int64_t n)
+{
+    if (size % n == 0)
+        return;
+    check_fail(c, code, path, "%s = %lld is not a multiple of %s = %lld", path,
+               (long long)size, axis, (long long)n);
+    check_because(c, axis);
+}
+
+/* Without SP every rank of tp has all tokens, and each expert would get them
+ * tp times. */
+static void sequence_check(Check *c)
+{
+    const Spec *s = c->spec;
+
+    if (s->parallel.tp == 1 || s->parallel.ep == 1 || s->parallel.sp)
+        return;
+    check_fail(c, "MC0240", "parallel.sp",
+               "tp = %lld with ep = %lld needs sp: the ranks of tp would "
+               "dispatch the same tokens %lld times",
+               (long long)s->parallel.tp, (long long)s->parallel.ep,
+               (long long)s->parallel.tp);
+    check_because(c, "parallel.tp");
+    check_because(c, "parallel.ep");
+    diag_help(c->diag, "set parallel.sp to true");
+}
+
+/* Both grids are cut into common pieces: of two borders one divides the
+ * other. */
+static void grids_check(Check *c)
+{
+    const Spec *s = c->spec;
+    int64_t tp = s->parallel.tp, cp = s->parallel.cp, etp = expert_tp(s);
+    int64_t dense[] = {tp, tp * cp, tp * cp * s->derived.dense_dp};
+    int64_t expert[] = {etp, etp * s->parallel.ep};
+
+    for (size_t i = 0; i < MC_LEN(dense); i++)
+        for (size_t k = 0; k < MC_LEN(expert); k++) {
+            if (dense[i] % expert[k] == 0 || expert[k] % dense[i] == 0)
+                continue;
+            check_fail(c, "MC0243", "parallel.ep",
+                       "the grids etp*ep = %lld*%lld and tp*cp*dp = "
+                       "%lld*%lld*%lld have no common pieces",
+                       (long long)etp, (long long)s->parallel.ep,
+                       (long long)tp, (long long)cp,
+                       (long long)s->derived.dense_dp);
+            check_because(c, "parallel.etp");
+            check_because(c, "parallel.tp");
+            return;
+        }
+}
+
+static void ranks_check(Check *c)
+{
+    const Spec *s = c->spec;
+
+    multiple_check(c, "MC0241", "model.moe.num_experts",
+                   s->model.moe.num_experts, "parallel.ep", s->parallel.ep);
+    multiple_check(c, "MC0242", "model.moe.ffn_hidden_size",
+                   s->model.moe.ffn_hidden_size,
+                   s->parallel.etp ? "parallel.etp" : "parallel.tp",
+                   expert_tp(s));
+    multiple_check(c, "MC0242", "model.moe.shared_ffn_hidden_size",
+                   s->model.moe.shared_ffn_hidden_size, "parallel.tp",
+                   s->parallel.tp);
+    sequence_check(c);
+    grids_check(c);
+}
+
+/* ---- without experts ----------------------------------------------------- */
+
+static void dense_check(Check *c)
+{
+    static const char *const axes[] = {"parallel.ep", "parallel.etp"};
+
+    for (uint32_t i = 0; i < schema_num_keys; i++) {
+        const Key *key = &schema_keys[i];
+        if (strcmp(key->section, "model.moe") == 0 &&
+            !value_is_default(c->arena, c->diag, key, c->spec))
+            check_fail(c, "MC0107", key->path, "%s needs model.moe.num_experts",
+                       key->path);
+    }
+    for (size_t i = 0; i < MC_LEN(axes); i++)
+        if (!value_is_default(c->arena, c->diag, schema_key(axes[i]), c->spec))
+            check_fail(c, "MC0244", axes[i],
+                       "%s needs model.moe.num_experts: a dense model has no "
+                       "experts to split", axes[i]);
+}
+
+void moe_check(Check *c)
+{
+    if (c->spec->model.moe.num_experts == 0) {
+        dense_check(c);
+        return;
+    }
+    top_k_check(c);
+    groups_check(c);
+    ranks_check(c);
+}
+
+/* ---- not built yet ------------------------------------------------------- */
+
+static void not_built(Check *c, const char *path, const char *what)
+{
+    check_fail(c, "MC0013", path, "%s: %s is not built yet", path, what);
+}
+
+void moe_check_built(Check *c)
+{
+    const Spec *s = c->spec;
+
+    if (s->model.moe.num_experts == 0)
+        return;
+    for (uint32_t i = 0; i < s->model.moe.layer_freq.n; i++)
+        if (s->model.moe.layer_freq.v[i] != 1) {
+            not_built(c, "model.moe.layer_freq",
+                      "mixing dense layers with layers of experts");
+            break;
+        }
+    if (s->model.linear_bias)
+        not_built(c, "model.linear_bias", "a bias of experts");
+    if (s->model.moe.balance == MOE_AUX_LOSS &&
+        s->model.moe.aux_loss_coeff > 0.0 && s->training.micro_batch_size > 1) {
+        not_built(c, "model.moe.balance",
+                  "a balancing loss over several sequences of a microbatch");
+        diag_help(c->diag, "set model.moe.balance to seq_aux_loss, or "
+                           "training.micro_batch_size to 1");
+    }
+}

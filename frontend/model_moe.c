@@ -1,0 +1,258 @@
+/* model_moe.c - a mixture of experts in the place of the MLP.
+ *
+ *   logits = n · router          [s,b,e], f32
+ *   choice = topk(scores)        [s,b,e], 0 or 1: data, no gradient
+ *   weight = scores · choice     [s,b,e], perhaps normalised
+ *   y      = combine(weight, experts(dispatch(n)))
+ *
+ * Experts work on [e,c,h]: c slots for each expert.  On a rank there are as
+ * many slots as tokens, for all of them may choose the same expert, and so no
+ * token is ever dropped.  Where ranks hold different experts, `dispatch` leaves
+ * all experts' blocks of the rank's own tokens and a layout asks for all
+ * tokens' blocks of the rank's own experts: the all-to-all is a conversion.
+ *
+ * Balancing losses are further sums that the backward starts from.
+ */
+#include "frontend/model_priv.h"
+
+typedef struct {
+    Model *x;
+    const Spec *spec;
+    ValueId logits; /* [s,b,e] */
+    ValueId open;   /* exp(logits - max), [s,b,e] */
+    ValueId sum;    /* of `open` over e */
+    ValueId choice;
+} Router;
+
+static ValueId bin(Model *x, Op op, ValueId a, ValueId b)
+{
+    return model_binary(x, op, a, b);
+}
+
+/* ---- the router ---------------------------------------------------------- */
+
+static void router_logits(Router *r, ValueId n)
+{
+    Model *x = r->x;
+
+    model_at(x, "model.moe.num_experts");
+    r->logits = ir_dot(x->m, x->f, n, model_param(x, "router"), "sbe", DT_F32,
+                       x->loc);
+    model_name(x, r->logits, "logits");
+}
+
+/* exp(logits) up to a factor that cancels, and its sum. */
+static void router_exponentials(Router *r)
+{
+    Model *x = r->x;
+    ValueId top = ir_max(x->m, x->f, r->logits, "sb", x->loc);
+
+    r->open = bin(x, OP_EXPSUB, r->logits, top);
+    r->sum = model_sum(x, r->open, 'e');
+}
+
+static ValueId choose(Router *r, ValueId scores)
+{
+    Model *x = r->x;
+    const Spec *s = r->spec;
+    Attr list[] = {attr_of_int(AK_TOP_K, s->model.moe.top_k),
+                   attr_of_int(AK_GROUPS, s->model.moe.num_groups),
+                   attr_of_int(AK_TOP_GROUPS, s->model.moe.group_top_k)};
+
+    model_at(x, "model.moe.top_k");
+    return model_name(x,
+                      ir_op(x->m, x->f, OP_TOPK, &scores, 1,
+                            attrs_intern(x->m, list,
+                                         s->model.moe.num_groups ? 3 : 1),
+                            x->loc),
+                      "choice");
+}
+
+/* Softmax over the chosen logits: the same as softmax over all of them,
+ * normalised to what was chosen. */
+static ValueId softmax_of_chosen(Router *r)
+{
+    Model *x = r->x;
+    ValueId kept;
+
+    r->choice = choose(r, r->logits);
+    kept = bin(x, OP_MUL, r->open, r->choice);
+    return bin(x, OP_DIV, kept, model_sum(x, kept, 'e'));
+}
+
+static ValueId softmax_of_all(Router *r)
+{
+    Model *x = r->x;
+    ValueId scores = bin(x, OP_DIV, r->open, r->sum);
+
+    r->choice = choose(r, scores);
+    return bin(x, OP_MUL, scores, r->choice);
+}
+
+/* Normalised over what was chosen if that is more than one (DeepSeek-V3). */
+static ValueId sigmoid_scores(Router *r)
+{
+    Model *x = r->x;
+    ValueId scores = model_unary(x, OP_SIGMOID, r->logits);
+    ValueId kept, sum;
+
+    r->choice = choose(r, scores);
+    kept = bin(x, OP_MUL, scores, r->choice);
+    if (r->spec->model.moe.top_k == 1)
+        return kept;
+    sum = bin(x, OP_ADD, model_sum(x, kept, 'e'), model_number(x, 1e-20));
+    return bin(x, OP_DIV, kept, sum);
+}
+
+static ValueId router_weight(Router *r)
+{
+    const Spec *s = r->spec;
+    ValueId w;
+
+    model_at(r->x, "model.moe.score");
+    router_exponentials(r);
+    w = s->model.moe.score == MOE_SIGMOID ? sigmoid_scores(r)
+        : s->model.moe.pre_softmax        ? softmax_of_all(r)
+                                          : softmax_of_chosen(r);
+    model_at(r->x, "model.moe.scaling_factor");
+    if (s->model.moe.scaling_factor != 1.0)
+        w = bin(r->x, OP_MUL, w,
+                model_number(r->x, s->model.moe.scaling_factor));
+    return w;
+}
+
+/* ---- balance ------------------------------------------------------------- */
+
+/* Adds to one of the losses: x times coeff times num/den. */
+static void add_loss(Model *x, const char *name, ValueId v, double coeff,
+                     int64_t num, int64_t den)
+{
+    v = ir_sum(x->m, x->f, v, "", x->loc);
+    v = bin(x, OP_MUL, v, model_number(x, coeff));
+    v = bin(x, OP_MUL, v, model_ratio(x, num, den));
+    ir_accum(x->m, x->f, model_metric(x, name, "", true), FIELD_ACC, v, x->loc);
+}
+
+/* What share of a token's scores each expert has. */
+static ValueId shares(Router *r)
+{
+    Model *x = r->x;
+    ValueId scores;
+
+    if (r->spec->model.moe.score == MOE_SOFTMAX)
+        return bin(x, OP_DIV, r->open, r->sum);
+    scores = model_unary(x, OP_SIGMOID, r->logits);
+    return bin(x, OP_DIV, scores, model_sum(x, scores, 'e'));
+}
+
+/* coeff E / (k S^2) sum_e P_e C_e for each sequence, where P sums shares and C
+ * counts tokens (Fedus et al. 2021, section 2.2); averaged over the batch. */
+static void balance_loss(Router *r)
+{
+    Model *x = r->x;
+    const Spec *s = r->spec;
+    ValueId share, count;
+
+    model_at(x, "model.moe.aux_loss_coeff");
+    share = model_sum(x, shares(r), 's');
+    count = model_sum(x, r->choice, 's');
+    add_loss(x, "aux_loss", bin(x, OP_MUL, share, count),
+             s->model.moe.aux_loss_coeff, s->model.moe.num_experts,
+             s->model.moe.top_k * x->s * x->s * s->training.global_batch_size);
+}
+
+/* coeff times the mean of (log sum exp logits)^2 (Zoph et al. 2022). */
+static void z_loss(Router *r)
+{
+    Model *x = r->x;
+    const Spec *s = r->spec;
+    ValueId top, z;
+
+    model_at(x, "model.moe.z_loss_coeff");
+    top = ir_max(x->m, x->f, r->logits, "sb", x->loc);
+    z = bin(x, OP_LOGADD, r->sum, top);
+    add_loss(x, "z_loss", bin(x, OP_MUL, z, z), s->model.moe.z_loss_coeff, 1,
+             x->s * s->training.global_batch_size);
+}
+
+static void count_tokens(Router *r)
+{
+    Model *x = r->x;
+
+    ir_accum(x->m, x->f, model_metric(x, "expert_load", "e", true), FIELD_ACC,
+             ir_sum(x->m, x->f, r->choice, "e", x->loc), x->loc);
+}
+
+static void balance(Router *r)
+{
+    const Spec *s = r->spec;
+
+    count_tokens(r);
+    if (s->model.moe.aux_loss_coeff > 0.0 &&
+        s->model.moe.balance != MOE_NO_LOSS)
+        balance_loss(r);
+    if (s->model.moe.z_loss_coeff > 0.0)
+        z_loss(r);
+}
+
+/* ---- the experts --------------------------------------------------------- */
+
+/* The value where the dispatcher wants it: gathered over the experts' ranks,
+ * or where it is. */
+static ValueId at_dispatcher(Router *r, ValueId v)
+{
+    Model *x = r->x;
+
+    if (r->spec->parallel.ep == 1 ||
+        r->spec->model.moe.dispatcher == MOE_ALLTOALL)
+        return v;
+    return model_hint(x, model_unary(x, OP_COPY, v), "gathered");
+}
+
+static ValueId routed_experts(Router *r, ValueId n)
+{
+    Model *x = r->x;
+    ValueId weight = at_dispatcher(r, router_weight(r));
+    ValueId choice = at_dispatcher(r, r->choice);
+    ValueId out[] = {choice, choice, at_dispatcher(r, n)};
+    ValueId back[] = {choice, weight, {0}};
+    Attr slots = attr_of_int(AK_SIZE, x->s * x->b);
+    ValueId rows;
+
+    model_at(x, "model.moe.dispatcher");
+    rows = ir_op(x->m, x->f, OP_DISPATCH, out, 3,
+                 attrs_intern(x->m, &slots, 1), x->loc);
+    rows = model_hint(x, model_name(x, rows, "rows"), "slots");
+    x->f_ = r->spec->model.moe.ffn_hidden_size;
+    back[2] = model_mlp(x, rows, "experts.", "ec", "slots");
+    x->f_ = r->spec->model.ffn_hidden_size;
+    model_at(x, "model.moe.dispatcher");
+    return model_hint(x,
+                      ir_op(x->m, x->f, OP_COMBINE, back, 3, (AttrsId){0},
+                            x->loc),
+                      "residual");
+}
+
+static ValueId shared_experts(Router *r, ValueId n, ValueId y)
+{
+    Model *x = r->x;
+
+    if (r->spec->model.moe.shared_ffn_hidden_size == 0)
+        return y;
+    x->f_ = r->spec->model.moe.shared_ffn_hidden_size;
+    n = model_mlp(x, n, "shared.", "sb", "residual");
+    x->f_ = r->spec->model.ffn_hidden_size;
+    model_at(x, "model.moe.shared_ffn_hidden_size");
+    return model_hint(x, model_round(x, bin(x, OP_ADD, y, n)), "residual");
+}
+
+ValueId model_moe(Model *x, ValueId n)
+{
+    Router r = {.x = x, .spec = x->spec};
+    ValueId y;
+
+    router_logits(&r, n);
+    y = routed_experts(&r, n);
+    balance(&r);
+    return shared_experts(&r, n, y);
+}
