@@ -28,6 +28,7 @@ static void any_split_of_the_batch(void **state)
         "parallel.pp=2 training.micro_batch_size=4",
         "parallel.pp=2 parallel.schedule=gpipe training.micro_batch_size=2",
         "parallel.pp=3 parallel.pp_first_layers=1 parallel.pp_last_layers=1",
+        "parallel.pp=2 parallel.vpp=2",
         "parallel.world_size=2",
         "parallel.world_size=2 parallel.tp=2",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim",
@@ -44,6 +45,22 @@ static void any_split_of_the_batch(void **state)
             assert_true(case_metric("split", s, "tokens") == SAMPLES * 32);
         assert_int_equal(case_shell("rm -rf split split.saved"), 0);
     }
+}
+
+/* MC-25: 6 microbatches over 4 stages, in one group. */
+static void microbatches_in_one_group(void **state)
+{
+    static const char base[] =
+        "model.num_layers=8 training.global_batch_size=6";
+    char sets[256];
+
+    (void)state;
+    snprintf(sets, sizeof sets,
+             "%s parallel.pp=4 parallel.vpp=2 parallel.microbatch_group=6",
+             base);
+    case_train("six", base);
+    case_train("grouped", sets);
+    case_same_run("grouped", "six", STEPS);
 }
 
 /* ---- one sample at a time --------------------------------------------------- */
@@ -118,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_split_of_the_batch),
+        cmocka_unit_test(microbatches_in_one_group),
         cmocka_unit_test(the_mean_of_single_gradients),
         cmocka_unit_test(derived_batch_is_printed),
     };

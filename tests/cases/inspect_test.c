@@ -2,16 +2,20 @@
  * them before a run.
  *
  * From public bug reports: NVIDIA/Megatron-LM#1303 (MC-19, where layers go when
- * the last stage is given), #169 and #675 (MC-23, how many forwards come
- * first), areal-project/AReaL#1289 (MC-45, an end taken for a length).
+ * the last stage is given), #513 and #1584 (MC-21, MC-22, which are a chunk's),
+ * #169 and #675 (MC-23, how many forwards come first),
+ * areal-project/AReaL#1289 (MC-45, an end taken for a length).
  */
 #include "cases.h"
 
 #include <math.h>
 
-/* ---- MC-19 --------------------------------------------------------------------- */
+/* ---- MC-19, MC-21, MC-22 ------------------------------------------------------- */
 
-static void expect_stages(const char *sets, const int *layers, size_t n)
+/* Layers of each stage in the order in which data flows through them: chunk 0
+ * of every rank, then chunk 1. */
+static void expect_stages(const char *sets, size_t pp, const int *layers,
+                          size_t n, int64_t all)
 {
     json_t *stages = case_inspect("layout", sets), *stage;
     int64_t next = 0;
@@ -21,13 +25,16 @@ static void expect_stages(const char *sets, const int *layers, size_t n)
     json_array_foreach(stages, i, stage) {
         json_t *held = case_member(stage, "layers"), *layer;
         size_t k;
+        assert_int_equal(json_integer_value(case_member(stage, "pp")), i % pp);
+        assert_int_equal(json_integer_value(case_member(stage, "chunk")),
+                         i / pp);
         assert_int_equal(json_array_size(held), layers[i]);
         json_array_foreach(held, k, layer)
             assert_int_equal(json_integer_value(layer), next++);
         assert_int_equal(json_is_true(case_member(stage, "embedding")), i == 0);
         assert_int_equal(json_is_true(case_member(stage, "head")), i + 1 == n);
     }
-    assert_int_equal(next, 61);
+    assert_int_equal(next, all);
     json_decref(stages);
 }
 
@@ -36,10 +43,25 @@ static void layers_of_61(void **state)
     (void)state;
     expect_stages("model.num_layers=61 parallel.pp=8 "
                   "parallel.pp_last_layers=5",
-                  (int[]){8, 8, 8, 8, 8, 8, 8, 5}, 8);
+                  8, (int[]){8, 8, 8, 8, 8, 8, 8, 5}, 8, 61);
     expect_stages("model.num_layers=61 parallel.pp=16 "
                   "parallel.pp_last_layers=1",
-                  (int[]){4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1}, 16);
+                  16, (int[]){4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1},
+                  16, 61);
+}
+
+/* Rank 0 holds [0][2][4][6] with four chunks, [0,1][4,5] with two; of 22 layers
+ * with 4 on the last rank, its chunks hold [9,10] and [20,21]. */
+static void layers_of_chunks(void **state)
+{
+    (void)state;
+    expect_stages("model.num_layers=8 parallel.pp=2 parallel.vpp=4", 2,
+                  (int[]){1, 1, 1, 1, 1, 1, 1, 1}, 8, 8);
+    expect_stages("model.num_layers=8 parallel.pp=2 parallel.vpp=2", 2,
+                  (int[]){2, 2, 2, 2}, 4, 8);
+    expect_stages("model.num_layers=22 parallel.pp=4 parallel.vpp=2 "
+                  "parallel.pp_last_layers=4",
+                  4, (int[]){3, 3, 3, 2, 3, 3, 3, 2}, 8, 22);
 }
 
 /* ---- MC-23 --------------------------------------------------------------------- */
@@ -52,7 +74,7 @@ static const char *action_kind(json_t *stage, size_t i)
 }
 
 /* Forwards before the first one that a backward follows at once, on each of
- * four stages; every stage runs each of m microbatches forward and backward. */
+ * four ranks; every rank runs m forwards and as many backwards. */
 static void expect_warm_up(const char *sets, size_t m, const size_t *expected)
 {
     json_t *stages = case_inspect("schedule", sets), *stage;
@@ -77,6 +99,8 @@ static void forwards_ahead(void **state)
                    (size_t[]){1, 1, 1, 0});
     expect_warm_up("parallel.pp=4 parallel.schedule=gpipe", 8,
                    (size_t[]){7, 7, 7, 7});
+    expect_warm_up("model.num_layers=8 parallel.pp=4 parallel.vpp=2", 16,
+                   (size_t[]){10, 8, 6, 4});
 }
 
 /* ---- MC-45 --------------------------------------------------------------------- */
@@ -139,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_of_61),
+        cmocka_unit_test(layers_of_chunks),
         cmocka_unit_test(forwards_ahead),
         cmocka_unit_test(the_end_is_absolute),
         cmocka_unit_test(a_run_follows_the_curve),

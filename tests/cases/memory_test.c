@@ -104,7 +104,7 @@ static int64_t activations(const char *sets, size_t stage)
     return bytes;
 }
 
-/* min(pp - stage, m) with 1F1B, m with GPipe. */
+/* min(pp - stage, m) with 1F1B, m with GPipe; with chunks, of a chunk each. */
 static void microbatches_in_flight(void **state)
 {
     (void)state;
@@ -116,6 +116,8 @@ static void microbatches_in_flight(void **state)
     expect_in_flight("model.num_layers=8 parallel.pp=4 "
                      "parallel.schedule=gpipe",
                      (int64_t[]){8, 8, 8, 8});
+    expect_in_flight("model.num_layers=8 parallel.pp=4 parallel.vpp=2",
+                     (int64_t[]){11, 9, 7, 5});
 }
 
 /* The first stage saves the same for each microbatch, so with 3 and 4 of them
@@ -185,6 +187,8 @@ static void a_run_uses_what_was_planned(void **state)
         {1, ""},
         {2, "parallel.tp=2 parallel.sp=true"},
         {4, "parallel.pp=4"},
+        {2, "parallel.pp=2 parallel.vpp=2"},
+        {2, "parallel.pp=2 training.recompute.granularity=full"},
         {4, "parallel.dp=4 training.optimizer.type=adamw"},
         {4, "parallel.pp=2 parallel.dp=2 model.tie_embeddings=true"},
         {4, "parallel.pp=2 parallel.tp=2 training.precision=bf16 "
