@@ -501,6 +501,7 @@ static void func_order(Streams *s, FuncId f)
         return;
     s->ordered[f.i] = true;
     callees_order(s, f);
+    streams_delay_products(s->m, s->fx, f);
     func_begin(s, f);
     for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++)
         step_add(s, pos);

@@ -3,11 +3,18 @@
 #define MEGAC_STREAMS_PRIV_H
 
 #include "ir/ir.h"
+#include "passes/effects.h"
 
 /* ---- streams_overlap.c --------------------------------------------------- */
 
 /* Moves reductions of gradients from a step function into the backward of its
  * last microbatch. */
 void streams_overlap_gradients(Module *m, FuncId step);
+
+/* ---- streams_delay.c ----------------------------------------------------- */
+
+/* Puts products that nobody waits for behind collectives that somebody waits
+ * for. */
+void streams_delay_products(Module *m, const Effects *fx, FuncId f);
 
 #endif
