@@ -1,0 +1,151 @@
+/* rope_test.c - rotary frequencies, from the YAML to the table of the model.
+ *
+ * Cosine and sine of position 1 give back the frequency of each pair.  Expected
+ * are the numbers of public bug reports about scaling that was read and then
+ * ignored: NVIDIA/Megatron-LM#6305, huggingface/nanotron#188 (MC-12).
+ */
+#include "cases.h"
+
+#include "frontend/model.h"
+#include "ir/eval.h"
+#include "passes/passes.h"
+
+#include <math.h>
+
+enum { MAX_CHANNELS = 128 };
+
+/* The model's first table of this kind. */
+static NodeId find_table(const Module *m, const char *what)
+{
+    for (uint32_t i = 1; i < m->nodes.n; i++) {
+        const Node *n = &m->nodes.v[i];
+        if (n->op == OP_ROPE_TABLE &&
+            !strcmp(sym_text(m->names, attr_sym(m, n->attrs, AK_WHAT)), what))
+            return (NodeId){i};
+    }
+    fail_msg("no table");
+    return (NodeId){0};
+}
+
+/* Adds a copy of it to `probe`, as a result. */
+static void add_table(Module *m, FuncId probe, const char *what)
+{
+    ValueMap none = {0};
+    NodeId copy = node_copy(m, probe, find_table(m, what), &none);
+
+    vec_push(&func_of(m, probe)->results, node_res(node_of(m, copy), 0));
+    vmap_free(&none);
+}
+
+/* The frequencies of all pairs of `channels`, under --set arguments. */
+static void frequencies(const char *const *sets, int n, int channels,
+                        double *out)
+{
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    Spec *spec = spec_load(a, d, "t0.yaml", sets, n);
+    EvalArray tables[2];
+    FuncId probe;
+    Module *m;
+
+    assert_non_null(spec);
+    m = model_build(a, d, spec);
+    probe = func_new(m, "probe", FUNC_GRAPH, (Loc){0});
+    add_table(m, probe, "cos");
+    add_table(m, probe, "sin");
+    assert_true(eval_func(a, m, probe, &(EvalOptions){.kind = EVAL_FP64}, 0,
+                          NULL, tables));
+    for (int i = 0; i < channels / 2; i++)
+        out[i] = atan2(tables[1].at[channels + i].f,
+                       tables[0].at[channels + i].f);
+    module_free(m);
+    diag_free(d);
+    arena_free(a);
+}
+
+static void expect(double got, double expected)
+{
+    if (!(fabs(got / expected - 1) < 1e-5))
+        fail_msg("%.9g, not %.9g", got, expected);
+}
+
+/* 64 channels, factor 32: [14] as it was, [15] to [17] blended, from [18] on
+ * divided by the factor. */
+static void llama3_of_64_channels(void **state)
+{
+    static const char *const sets[] = {
+        "model.kv_channels=64", "model.rope.base=500000",
+        "model.rope.scaling={type: llama3, factor: 32}"};
+    double plain[MAX_CHANNELS], scaled[MAX_CHANNELS];
+
+    (void)state;
+    frequencies(sets, 2, 64, plain);
+    frequencies(sets, 3, 64, scaled);
+    expect(plain[14], 3.21145e-3);
+    expect(plain[15], 2.13110e-3);
+    expect(plain[16], 1.41421e-3);
+    expect(plain[17], 9.38474e-4);
+    expect(plain[18], 6.22772e-4);
+    for (int i = 0; i <= 14; i++)
+        expect(scaled[i], plain[i]);
+    expect(scaled[15], 1.29055e-3);
+    expect(scaled[16], 4.29557e-4);
+    expect(scaled[17], 9.70829e-5);
+    expect(scaled[18], 1.94616e-5);
+    for (int i = 18; i < 32; i++)
+        expect(scaled[i], plain[i] / 32);
+}
+
+/* 128 channels, factor 8: up to [28] as it was, from [35] on an eighth. */
+static void llama3_of_128_channels(void **state)
+{
+    static const char *const sets[] = {
+        "model.kv_channels=128", "model.rope.base=500000",
+        "model.rope.scaling={type: llama3, factor: 8}"};
+    double plain[MAX_CHANNELS], scaled[MAX_CHANNELS];
+
+    (void)state;
+    frequencies(sets, 2, 128, plain);
+    frequencies(sets, 3, 128, scaled);
+    for (int i = 0; i <= 28; i++)
+        expect(scaled[i], plain[i]);
+    for (int i = 29; i <= 34; i++)
+        assert_true(scaled[i] < plain[i] * 0.9999 &&
+                    scaled[i] > plain[i] / 8 * 1.0001);
+    for (int i = 35; i < 64; i++)
+        expect(scaled[i], plain[i] / 8);
+}
+
+static void linear(void **state)
+{
+    static const char *const sets[] = {
+        "model.kv_channels=64", "model.rope.scaling={type: linear, factor: 8}"};
+    double plain[MAX_CHANNELS], scaled[MAX_CHANNELS];
+
+    (void)state;
+    frequencies(sets, 1, 64, plain);
+    frequencies(sets, 2, 64, scaled);
+    expect(plain[31], 1.33352e-4); /* 10000^(-31/32) */
+    for (int i = 0; i < 32; i++)
+        expect(scaled[i], plain[i] / 8);
+}
+
+static void unknown_kind(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("$MEGAC compile t0.yaml --set "
+                                "'model.rope.scaling={type: mystery}'"), 1);
+    assert_true(case_printed("has no choice `mystery`"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama3_of_64_channels),
+        cmocka_unit_test(llama3_of_128_channels),
+        cmocka_unit_test(linear),
+        cmocka_unit_test(unknown_kind),
+    };
+
+    return cmocka_run_group_tests(tests, case_enter, case_leave);
+}
