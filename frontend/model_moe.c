@@ -31,13 +31,17 @@ static ValueId bin(Model *x, Op op, ValueId a, ValueId b)
 
 /* ---- the router ---------------------------------------------------------- */
 
+/* In f32, whatever the compute type is: a choice should not be a matter of
+ * rounding. */
 static void router_logits(Router *r, ValueId n)
 {
     Model *x = r->x;
+    ValueId w;
 
     model_at(x, "model.moe.num_experts");
-    r->logits = ir_dot(x->m, x->f, n, model_param(x, "router"), "sbe", DT_F32,
-                       x->loc);
+    n = ir_cast(x->m, x->f, n, DT_F32, x->loc);
+    w = ir_cast(x->m, x->f, model_param(x, "router"), DT_F32, x->loc);
+    r->logits = ir_dot(x->m, x->f, n, w, "sbe", DT_F32, x->loc);
     model_name(x, r->logits, "logits");
 }
 

@@ -154,14 +154,32 @@ const char *infer_same(Module *m, Op op, const ValueId *args, uint32_t nargs,
     return NULL;
 }
 
-/* Appends the dimensions of `t` that `out` lacks. */
+/* Where dimension d of `t` belongs in `out`: before those that follow it in
+ * `t`, so that [b,e] and [s,b] make [s,b,e]. */
+static int place_of(const Type *out, const Type *t, int d)
+{
+    for (int next = d + 1; next < t->ndim; next++)
+        if (type_dim(out, t->dim[next]) >= 0)
+            return type_dim(out, t->dim[next]);
+    return out->ndim;
+}
+
+static void insert_dim(Type *out, int at, char dim, int64_t size)
+{
+    for (int i = out->ndim++; i > at; i--) {
+        out->dim[i] = out->dim[i - 1];
+        out->size[i] = out->size[i - 1];
+    }
+    out->dim[at] = dim;
+    out->size[at] = size;
+}
+
+/* Adds the dimensions of `t` that `out` lacks. */
 static const char *extend(Module *m, Type *out, const Type *t, uint32_t operand)
 {
     for (int d = 0; d < t->ndim; d++) {
-        if (type_dim(out, t->dim[d]) < 0 && out->ndim < IR_MAX_DIMS) {
-            out->dim[out->ndim] = t->dim[d];
-            out->size[out->ndim++] = t->size[d];
-        }
+        if (type_dim(out, t->dim[d]) < 0 && out->ndim < IR_MAX_DIMS)
+            insert_dim(out, place_of(out, t, d), t->dim[d], t->size[d]);
         if (type_size(out, t->dim[d]) != t->size[d])
             return wrong(m, "dimension %c of operand %u does not match",
                          t->dim[d], operand + 1);

@@ -35,6 +35,15 @@ vpp2tp) degrees="tp=2 sp=true pp=2 vpp=2" counts=4 ;;
 ends) degrees="pp=4 pp_layout=E|ttt|t|L" ;;
 empty) degrees="pp=2 pp_layout=Ett|tt||L" counts=4 ;;
 all) degrees="tp=2 sp=true pp=2" dp=2 ;;
+# Ranks of ep are replicas of everything but the experts.
+ep2) degrees="ep=2 dp=1" dp=2 ;;
+ep4) degrees="ep=4 dp=1" dp=4 ;;
+ep2dp) degrees="ep=2 dp=2" dp=4 ;;
+ep2sp) degrees="tp=2 sp=true ep=2 dp=1" dp=2 ;;
+etp1) degrees="tp=2 sp=true etp=1" ;;
+fold) degrees="tp=2 sp=true ep=4 etp=1 dp=null world_size=4" dp=2 ;;
+ep2zero1) degrees="ep=2 dp=1 sharding=optim" dp=2 ;;
+ep2zero3) degrees="ep=2 pp=2 dp=2 sharding=optim_grads_params" dp=4 ;;
 bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
 *)
     echo "parity.sh: no layout $layout" >&2
