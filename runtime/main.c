@@ -256,7 +256,8 @@ static TrainConfig configure(const Options *o, const Plan *p,
                      .seed = o->seed.given ? o->seed.number : -1,
                      .live = o->progress.given || isatty(STDERR_FILENO),
                      .quiet = o->quiet.given,
-                     .measure_memory = o->measure_memory.given};
+                     .measure_memory = o->measure_memory.given,
+                     .check_replicas = o->check_replicas.given};
 
     c.kernels = kernels_of(o, payload);
     c.threads = o->threads.given ? (int)MC_MIN(o->threads.number, 4096)

@@ -384,6 +384,7 @@ void plan_free(Plan *p);
 const char *plan_text(const Plan *p, PlanStr s);
 size_t plan_dtype_bytes(uint32_t dtype);
 const char *plan_dtype_name(uint32_t dtype);
+const char *plan_field_name(uint32_t kind);
 const char *plan_scalar_name(uint32_t scalar);
 const char *plan_metric_name(uint32_t metric);
 uint64_t plan_end_of_memory(const Plan *p);

@@ -52,7 +52,6 @@ MC_MUST_USE Status plan_check(const Plan *p);
 /* plan_names.c: spellings of enumerations, "?" if out of range. */
 const char *plan_op_name(uint32_t op);
 const char *plan_collective_name(uint32_t kind);
-const char *plan_field_name(uint32_t kind);
 const char *plan_host_name(uint32_t op);
 
 #endif

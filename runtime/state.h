@@ -99,4 +99,10 @@ MC_MUST_USE Status state_save(const State *s, const char *path, bool grads);
  * f16.  Every exported tensor must be there with the right shape. */
 MC_MUST_USE Status state_load(const State *s, const char *path);
 
+/* ---- state_replicas.c ---------------------------------------------------- */
+
+/* Collective: an error names a part of the weights or of the optimizer's state
+ * of which two ranks hold different bits. */
+MC_MUST_USE Status state_compare_replicas(const State *s);
+
 #endif

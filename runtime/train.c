@@ -369,6 +369,8 @@ Status train_run(Train *t)
         STATUS_TRY(status_in(one_step(t), "step %lld", (long long)t->step));
     if (t->c.measure_memory)
         print_memory(t);
+    if (t->c.check_replicas)
+        STATUS_TRY(state_compare_replicas(&t->state));
     if (t->c.profile)
         return write_profile(t);
     return STATUS_NONE;

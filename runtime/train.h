@@ -20,7 +20,7 @@ typedef struct {
     double (*clock)(void); /* for the profile */
     int64_t seed;        /* -1: what the plan says */
     double patience;     /* seconds without progress before it is stuck */
-    bool live, quiet, measure_memory;
+    bool live, quiet, measure_memory, check_replicas;
 } TrainConfig;
 
 typedef struct Train Train;
