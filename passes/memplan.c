@@ -47,10 +47,16 @@ typedef struct {
     Vec(Owner) owners;
 } Frame;
 
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
+}
+
+/* Whole cache lines: what alignment costs is no waste of the packing. */
 static void frame_add(Frame *fr, Owner owner, int64_t bytes, int32_t first,
                       int32_t last)
 {
-    PackBuffer buf = {first, (int64_t)last + 1, bytes, MEM_ALIGN, 0};
+    PackBuffer buf = {first, (int64_t)last + 1, aligned(bytes), MEM_ALIGN, 0};
 
     vec_push(&fr->bufs, buf);
     vec_push(&fr->owners, owner);
@@ -124,8 +130,7 @@ static void frame_pack(Planner *p, FuncId f)
     frame_apply(&fr);
     frame_spread(p, func);
     p->out->frame[f.i] =
-        (MemFrame){(packed.height + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN,
-                   packed.lower_bound, packed.exact};
+        (MemFrame){packed.height, packed.lower_bound, packed.exact};
     vec_free(&fr.bufs);
     vec_free(&fr.owners);
 }
