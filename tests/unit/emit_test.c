@@ -277,6 +277,28 @@ static void a_bf16_step_agrees(void **state)
     check_layout(llama, sets, 0.04, 0.01);
 }
 
+static const char experts[] =
+    "version: 1\n"
+    "model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4,\n"
+    "  num_query_groups: 2, ffn_hidden_size: 48, vocab_size: 40,\n"
+    "  vocab_divisor: 16,\n"
+    "  moe: {num_experts: 4, top_k: 2, ffn_hidden_size: 16}}\n"
+    "training: {seq_length: 12, micro_batch_size: 2, global_batch_size: 8,\n"
+    "  precision: fp32}\n";
+
+static void steps_with_experts_agree(void **state)
+{
+    static const Sets sets[] = {
+        {"parallel.tp=1"},
+        {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2"},
+        {"parallel.pp=2", "parallel.ep=2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(sets); i++)
+        check_layout(experts, sets[i], 2e-4, 1e-5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +309,7 @@ int main(void)
         cmocka_unit_test(llama_steps_agree),
         cmocka_unit_test(gpt2_steps_agree),
         cmocka_unit_test(a_bf16_step_agrees),
+        cmocka_unit_test(steps_with_experts_agree),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
