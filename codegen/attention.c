@@ -13,17 +13,29 @@
 enum { LANES = 64, KEYS = 64, VECTOR = 16, UNITS = 8 };
 
 typedef struct {
+    int64_t queries;   /* positions of a run of neighbours in the sequence */
+    int64_t run;       /* the same of keys */
     int64_t positions; /* query positions of a block */
     int64_t lanes;     /* positions * r, padded to whole vectors */
     int64_t channels;  /* d, padded to whole vectors */
     int64_t keys;      /* keys of a block */
-    int64_t keys_all;  /* t, padded to whole blocks */
+    int64_t keys_all;  /* t, the last run padded to whole blocks */
     int64_t chunks;    /* parts of the query blocks in the backward */
 } Blocking;
 
 static int64_t round_up(int64_t x, int64_t to)
 {
     return (x + to - 1) / to * to;
+}
+
+static bool zigzags(const AttentionSpec *a)
+{
+    return a->parts > 1;
+}
+
+static int64_t chunk_of(const AttentionSpec *a)
+{
+    return zigzags(a) ? a->seq / (2 * a->parts) : 1;
 }
 
 /* The backward's units are batch rows x groups x chunks; more chunks than
@@ -34,12 +46,14 @@ static Blocking blocking_choose(const AttentionSpec *a)
     Blocking k;
     int64_t blocks;
 
-    k.positions = MC_MIN(MC_MAX(LANES / a->r, 1), a->s);
+    k.queries = zigzags(a) ? chunk_of(a) : a->s;
+    k.run = zigzags(a) ? chunk_of(a) : a->t;
+    k.positions = MC_MIN(MC_MAX(LANES / a->r, 1), k.queries);
     k.lanes = round_up(k.positions * a->r, VECTOR);
     k.channels = round_up(a->d, VECTOR);
-    k.keys = MC_MIN(KEYS, round_up(a->t, VECTOR));
-    k.keys_all = round_up(a->t, k.keys);
-    blocks = (a->s + k.positions - 1) / k.positions;
+    k.keys = MC_MIN(KEYS, round_up(k.run, VECTOR));
+    k.keys_all = a->t - k.run + round_up(k.run, k.keys);
+    blocks = a->s / k.queries * ((k.queries + k.positions - 1) / k.positions);
     k.chunks = MC_MIN((UNITS + a->b * a->g - 1) / (a->b * a->g), blocks);
     return k;
 }
@@ -72,7 +86,9 @@ static void print_shape(Buf *out, const AttentionSpec *a, const Blocking *k)
         {"G", a->g},         {"R", a->r},          {"D", a->d},
         {"DP", k->channels}, {"BQ", k->positions}, {"M", k->lanes},
         {"BC", k->keys},     {"TP", k->keys_all},  {"C", k->chunks},
-        {"CAUSAL", a->causal},
+        {"QN", k->queries},  {"KN", k->run},       {"CAUSAL", a->causal},
+        {"PARTS", a->parts}, {"CHUNK", chunk_of(a)},
+        {"SHIFT", a->shift}, {"CARRY", a->carry},
     };
 
     buf_puts(out, "enum {\n");
@@ -98,6 +114,27 @@ static void print_type(Buf *out, const AttentionSpec *a)
                f32 ? "f32" : "bf16");
 }
 
+/* Positions of what is stored at an index of the sequence (base/zigzag.h); of
+ * keys, those of the part that lies @SHIFT before. */
+static const char POSITION[] =
+    "INLINE i64 @position(i64 index)\n"
+    "{\n"
+    "    i64 block = index / @CHUNK;\n"
+    "\n"
+    "    if (@PARTS < 2)\n"
+    "        return index;\n"
+    "    block = block % 2 ? 2 * @PARTS - 1 - block / 2 : block / 2;\n"
+    "    return block * @CHUNK + index % @CHUNK;\n"
+    "}\n"
+    "\n"
+    "INLINE i64 @key_position(i64 index)\n"
+    "{\n"
+    "    const i64 part = 2 * (i64)@CHUNK, all = part * @PARTS;\n"
+    "\n"
+    "    return @position(@SHIFT ? (index + all - @SHIFT * part) % all : index);"
+    "\n"
+    "}\n";
+
 static void print_head(Buf *out, const AttentionSpec *a)
 {
     Blocking k = blocking_choose(a);
@@ -114,6 +151,7 @@ static void print_head(Buf *out, const AttentionSpec *a)
     print_strides(out, a, "V", &a->v);
     print_strides(out, a, "O", &a->o);
     print_strides(out, a, "L", &a->lse);
+    codegen_expand(POSITION, a->name, out);
 }
 
 void attention_print_forward(const AttentionSpec *spec, Dialect dialect,

@@ -76,9 +76,16 @@ typedef struct {
     bool causal;                     /* key position <= query position */
     int64_t window; /* 0, or how many positions a query sees, itself too */
     double scale;
+    /* The sequence of seq tokens is stored in `parts` parts (base/zigzag.h)
+     * and s and t are whole chunks of it; parts 0 or 1: in order. */
+    int64_t seq, parts;
+    int64_t shift; /* the keys are those of the part `shift` before this one */
+    bool carry;    /* forward: continues from an earlier o and lse */
 } AttentionSpec;
 
-/* Pointers q, k, v, o, lse; imm = global positions of query 0 and key 0. */
+/* Pointers q, k, v, o, lse, and with `carry` the o and lse of other keys, laid
+ * out as o and lse; imm = indices in the sequence, as it is stored, of query 0
+ * and key 0. */
 void attention_print_forward(const AttentionSpec *spec, Dialect dialect,
                              Buf *out);
 /* Pointers q, k, v, o, lse, do, dq, dk, dv, workspace.  Two kernels, NAME and

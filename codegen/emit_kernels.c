@@ -270,11 +270,9 @@ static int64_t local_size(const Module *m, ValueId v, char dim)
                         dim);
 }
 
-/* `operand` is where q stands among the operands; k, v and so on follow. */
-static AttentionSpec attention_spec(const Module *m, const Node *n,
-                                    uint32_t operand)
+static AttentionSpec attention_spec(const Module *m, const Node *n)
 {
-    ValueId q = node_arg(m, n, operand), k = node_arg(m, n, operand + 1);
+    ValueId q = node_arg(m, n, 0), k = node_arg(m, n, 1);
     AttentionSpec a = {.type = value_type(m, q)->dtype == DT_BF16 ? ATTN_BF16
                                                                   : ATTN_F32,
                        .s = local_size(m, q, 's'),
@@ -285,8 +283,10 @@ static AttentionSpec attention_spec(const Module *m, const Node *n,
                        .d = local_size(m, q, 'd'),
                        .q = attention_strides(m, q),
                        .k = attention_strides(m, k),
-                       .v = attention_strides(m, node_arg(m, n, operand + 2)),
-                       .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0};
+                       .v = attention_strides(m, node_arg(m, n, 2)),
+                       .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0,
+                       .seq = type_size(value_type(m, q), 's'),
+                       .parts = attr_int(m, n->attrs, AK_ZIGZAG, 1)};
 
     a.scale = 1.0 / sqrt((double)a.d);
     return a;
@@ -294,7 +294,7 @@ static AttentionSpec attention_spec(const Module *m, const Node *n,
 
 static AttentionSpec forward_spec(const Module *m, const Node *n)
 {
-    AttentionSpec a = attention_spec(m, n, 0);
+    AttentionSpec a = attention_spec(m, n);
 
     a.o = attention_strides(m, node_res(n, 0));
     a.lse = attention_strides(m, node_res(n, 1));
@@ -303,11 +303,11 @@ static AttentionSpec forward_spec(const Module *m, const Node *n)
 
 static AttentionSpec backward_spec(const Module *m, const Node *n)
 {
-    AttentionSpec a = attention_spec(m, n, 1);
+    AttentionSpec a = attention_spec(m, n);
 
-    a.d_o = attention_strides(m, node_arg(m, n, 0));
-    a.o = attention_strides(m, node_arg(m, n, 4));
-    a.lse = attention_strides(m, node_arg(m, n, 5));
+    a.o = attention_strides(m, node_arg(m, n, 3));
+    a.lse = attention_strides(m, node_arg(m, n, 4));
+    a.d_o = attention_strides(m, node_arg(m, n, 5));
     a.dq = attention_strides(m, node_res(n, 0));
     a.dk = attention_strides(m, node_res(n, 1));
     a.dv = attention_strides(m, node_res(n, 2));
@@ -329,10 +329,8 @@ static void print_attention(Emit *e, const char *name, Buf *out,
     info->phases = forward ? 1 : 2;
     info->nptr = forward ? 5 : 10;
     info->nimm = 2;
-    info->imm[0] =
-        (KernelStart){.value = node_arg(e->m, n, forward ? 0 : 1), .dim = 's'};
-    info->imm[1] =
-        (KernelStart){.value = node_arg(e->m, n, forward ? 1 : 2), .dim = 's'};
+    for (uint32_t i = 0; i < info->nimm; i++)
+        info->imm[i] = (KernelStart){.value = node_arg(e->m, n, i), .dim = 's'};
 }
 
 void emit_attention(Emit *e, const Node *n)
@@ -341,12 +339,8 @@ void emit_attention(Emit *e, const Node *n)
     KernelInfo info = {0};
     const Kernel *k =
         kernel_print(e, op_info[n->op].name, print_attention, &info);
-    uint32_t first = n->op == OP_ATTENTION ? 0 : 1;
 
-    for (uint32_t i = first; i < n->nargs; i++)
-        push(&l, emit_value(e, node_arg(e->m, n, i), PLAN_READ));
-    if (first)
-        push(&l, emit_value(e, node_arg(e->m, n, 0), PLAN_READ));
+    push_args(&l, n);
     for (uint32_t i = 0; i < n->nres; i++)
         push(&l, emit_value(e, node_res(n, i), PLAN_WRITE));
     push_workspace(&l, kernel_scratch(e->m, e->node, (int)e->dialect));

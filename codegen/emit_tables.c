@@ -9,13 +9,23 @@
 
 /* ---- the job ------------------------------------------------------------- */
 
-/* Where the head is, the loss is known: there all metrics are reported. */
+static bool has_metrics(const Module *m, FuncId f)
+{
+    const Func *func = &m->funcs.v[f.i];
+
+    for (uint32_t i = 0; i < func->body.n; i++)
+        if (m->nodes.v[func->body.v[i].i].op == OP_METRIC)
+            return true;
+    return false;
+}
+
+/* The last stage that knows the metrics reports them. */
 static bool is_reporter(const Emit *e)
 {
-    for (uint32_t i = 0; i < e->m->stages.n; i++)
-        if (e->m->stages.v[i].head)
-            return e->m->stages.v[i].pp == e->pp;
-    return e->pp == 0;
+    for (uint32_t pp = e->pp + 1; pp < e->mem->npp; pp++)
+        if (has_metrics(e->m, e->m->entry.v[pp]))
+            return false;
+    return has_metrics(e->m, e->m->entry.v[e->pp]);
 }
 
 /* 0 on the one rank whose coordinates outside `used` and the pipeline's axis
@@ -100,6 +110,9 @@ static void data_fill(Emit *e)
     d->vocab = e->spec->model.vocab_size;
     d->shard = emit_digits(e, atoms, n, 1);
     d->shards = axes_size(&e->m->mesh, mesh_axis(e->m, "dp"));
+    n = mesh_axis_atoms(e->m, "cp", atoms);
+    d->part = emit_digits(e, atoms, n, 1);
+    d->parts = axes_size(&e->m->mesh, mesh_axis(e->m, "cp"));
     for (uint32_t i = 0; i < train->n; i++)
         if (train->v[i].path)
             plan_add_source(e->b, train->v[i].path, train->v[i].weight);

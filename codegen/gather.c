@@ -71,6 +71,46 @@ static const char *start_text(Gather *g, ValueId v, char dim)
     return imm < 0 ? "0" : texts[imm];
 }
 
+/* Prints NAME_position: the position of the token stored at an index of s, a
+ * dimension of `size` (base/zigzag.h). */
+static void print_position(Gather *g, const char *name, int64_t size)
+{
+    long long parts = attr_int(g->m, g->n->attrs, AK_ZIGZAG, 1);
+    long long chunk = size / (2 * parts);
+
+    buf_printf(g->out, "INLINE i64 %s_position(i64 index)\n{\n", name);
+    if (parts > 1)
+        buf_printf(g->out,
+                   "    i64 block = index / %lld;\n"
+                   "    block = block %% 2 ? %lld - block / 2 : block / 2;\n"
+                   "    index = block * %lld + index %% %lld;\n",
+                   chunk, 2 * parts - 1, chunk, chunk);
+    buf_puts(g->out, "    return index;\n}\n");
+}
+
+/* Prints NAME_index, its inverse; -1 from `size` on. */
+static void print_index(Gather *g, const char *name, int64_t size)
+{
+    long long parts = attr_int(g->m, g->n->attrs, AK_ZIGZAG, 1);
+    long long chunk = size / (2 * parts);
+
+    buf_printf(g->out, "INLINE i64 %s_index(i64 p)\n{\n", name);
+    if (parts > 1)
+        buf_printf(g->out,
+                   "    i64 block = p / %lld;\n"
+                   "    if (p >= %lld)\n"
+                   "        return -1;\n"
+                   "    block = block < %lld ? 2 * block : %lld - 2 * block;\n"
+                   "    p = block * %lld + p %% %lld;\n",
+                   chunk, (long long)size, parts, 4 * parts - 1, chunk, chunk);
+    buf_puts(g->out, "    return p;\n}\n");
+}
+
+static int64_t size_of(const Gather *g, ValueId v, char dim)
+{
+    return type_size(value_type(g->m, v), dim);
+}
+
 /* ---- embed -------------------------------------------------------------- */
 
 static void print_embed(Gather *g, const char *name)
@@ -157,17 +197,18 @@ static void print_rows(Gather *g, const char *name)
 {
     long long s = local(g, result_of(g), 's'), h = local(g, result_of(g), 'h');
 
+    print_position(g, name, size_of(g, result_of(g), 's'));
     print_open(g, name, h);
     print_pointer(g, "table", "const ", dtype_of(g, arg_of(g, 0)), 0);
     print_pointer(g, "out", "", dtype_of(g, result_of(g)), 1);
     buf_printf(g->out,
                "    ROWS(s, %lld) {\n"
-               "        const i64 p = s + %s;\n"
+               "        const i64 p = %s_position(s + %s);\n"
                "        LANES(h, 0, %lld) out[s * %lld + h] = table[p * %lld + "
                "h];\n"
                "    }\n"
                "}\n",
-               s, start_text(g, result_of(g), 's'), h, h, h);
+               s, name, start_text(g, result_of(g), 's'), h, h, h);
 }
 
 static void print_rows_grad(Gather *g, const char *name, bool accumulate)
@@ -175,20 +216,21 @@ static void print_rows_grad(Gather *g, const char *name, bool accumulate)
     DType t = dtype_of(g, arg_of(g, 0));
     long long s = local(g, arg_of(g, 0), 's'), h = local(g, result_of(g), 'h');
 
+    print_index(g, name, size_of(g, arg_of(g, 0), 's'));
     print_open(g, name, h);
     print_pointer(g, "dy", "const ", t, 0);
     print_pointer(g, "out", "", DT_F32, 1);
     buf_printf(g->out,
                "    ROWS(p, %lld) {\n"
-               "        const i64 s = p - %s;\n"
+               "        const i64 s = %s_index(p) - %s;\n"
                "        const int here = s >= 0 && s < %lld;\n"
                "        const %s *from = dy + (here ? s : 0) * %lld;\n"
                "        LANES(h, 0, %lld) out[p * %lld + h] %s here ? "
                "load_%s(from + h) : 0.0f;\n"
                "    }\n"
                "}\n",
-               local(g, result_of(g), 'p'), start_text(g, arg_of(g, 0), 's'), s,
-               type_name(t), h, h, h, accumulate ? "+=" : "=", type_suffix(t));
+               local(g, result_of(g), 'p'), name,
+               start_text(g, arg_of(g, 0), 's'), s, type_name(t), h, h, h, accumulate ? "+=" : "=", type_suffix(t));
 }
 
 /* ---- rotary angles ------------------------------------------------------ */
@@ -235,11 +277,12 @@ static void print_rope_table(Gather *g, const char *name)
         sym_text(g->m->names, attr_sym(g->m, g->n->attrs, AK_WHAT));
 
     print_frequencies(g, name, rotary);
+    print_position(g, name, size_of(g, result_of(g), 's'));
     print_open(g, name, d);
     print_pointer(g, "out", "", DT_F32, 0);
     buf_printf(g->out,
                "    ROWS(s, %lld) {\n"
-               "        const double p = (double)(s + %s);\n"
+               "        const double p = (double)%s_position(s + %s);\n"
                "        LANES(d, 0, %lld) {\n"
                "            const float x = (float)%s_f64(p * "
                "%s_frequency[d]);\n"
@@ -249,7 +292,8 @@ static void print_rope_table(Gather *g, const char *name)
                "        LANES(d, %lld, %lld) out[s * %lld + d] = %s;\n"
                "    }\n"
                "}\n",
-               s, start_text(g, result_of(g), 's'), rotary / 2, what, name, d,
+               s, name, start_text(g, result_of(g), 's'), rotary / 2, what,
+               name, d,
                d, rotary / 2, rotary, d, d,
                strcmp(what, "cos") == 0 ? "1.0f" : "0.0f");
 }

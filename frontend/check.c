@@ -84,6 +84,7 @@ static const struct {
     {"model.rope.scaling.original_max_position_embeddings",
      "model.rope.scaling.type", "llama3 yarn"},
     {"parallel.microbatch_group", "parallel.schedule", "interleaved"},
+    {"parallel.cp_comm", "parallel.cp", "!1"},
     {"training.optimizer.beta1", "training.optimizer.type", "adamw adam"},
     {"training.optimizer.beta2", "training.optimizer.type", "adamw adam"},
     {"training.optimizer.eps", "training.optimizer.type", "adamw adam"},
@@ -238,6 +239,42 @@ static void sp_check(Check *c)
     }
 }
 
+static void cp_comm_check(Check *c)
+{
+    if (c->spec->parallel.cp_comm.n > 1)
+        check_fail(c, "MC0013", "parallel.cp_comm",
+                   "cp_comm = %s: a choice per layer is not built yet",
+                   value_text(c, "parallel.cp_comm"));
+    if (c->spec->parallel.cp == 1 || spec_cp_comm(c->spec) != CP_P2P)
+        return;
+    check_fail(c, "MC0013", "parallel.cp_comm",
+               "cp_comm = p2p: context parallelism in a ring is not built yet");
+    diag_help(c->diag, "set parallel.cp_comm to a2a");
+}
+
+/* Heads split over tp*cp: every rank needs whole groups, or its share of the
+ * queries of one group. */
+static void head_split_check(Check *c)
+{
+    const Spec *s = c->spec;
+    int64_t heads = s->model.num_attention_heads;
+    int64_t groups = s->model.num_query_groups;
+    int64_t ranks = s->parallel.tp * s->parallel.cp;
+
+    if (s->parallel.cp == 1 || spec_cp_comm(s) != CP_A2A ||
+        (heads % ranks == 0 && (groups % ranks == 0 || ranks % groups == 0)))
+        return;
+    check_fail(c, "MC0208", "parallel.cp_comm",
+               "a2a splits heads over tp*cp = %lld*%lld = %lld ranks, which "
+               "must divide num_attention_heads = %lld, and be a divisor or a "
+               "multiple of num_query_groups = %lld",
+               (long long)s->parallel.tp, (long long)s->parallel.cp,
+               (long long)ranks, (long long)heads, (long long)groups);
+    check_because(c, "model.num_attention_heads");
+    check_because(c, "model.num_query_groups");
+    check_because(c, "parallel.cp");
+}
+
 static void factors_because(Check *c, const char *const *paths, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -306,18 +343,18 @@ static void world_check(Check *c)
     expert_world_check(c);
 }
 
-/* A schedule runs one chunk per rank, two, or, interleaved, any number. */
+/* How many chunks per rank a schedule can run. */
 static void chunks_check(Check *c)
 {
     const Spec *s = c->spec;
+    bool one = s->parallel.schedule == SCHED_GPIPE ||
+               s->parallel.schedule == SCHED_1F1B;
     bool many = s->parallel.schedule == SCHED_INTERLEAVED;
-    int64_t chunks = spec_v_shaped(s) ? 2 : 1;
 
-    if (!many && s->parallel.vpp != chunks) {
+    if (one && s->parallel.vpp > 1) {
         check_fail(c, "MC0230", "parallel.schedule",
-                   "schedule = %s runs %s per rank, but vpp = %lld",
+                   "schedule = %s runs one chunk per rank, but vpp = %lld",
                    value_text(c, "parallel.schedule"),
-                   chunks == 2 ? "two chunks" : "one chunk",
                    (long long)s->parallel.vpp);
         check_because(c, "parallel.vpp");
     }
@@ -374,28 +411,11 @@ static void group_check(Check *c)
                   (long long)pp);
 }
 
-/* DualPipe-V fills both arms of the V before it drains them. */
-static void dualpipe_check(Check *c)
-{
-    const Spec *s = c->spec;
-
-    if (s->derived.microbatches >= 2 * s->parallel.pp)
-        return;
-    check_fail(c, "MC0233", "parallel.schedule",
-               "schedule = dualpipe-v needs 2*pp = %lld microbatches, but a "
-               "step has %lld",
-               (long long)(2 * s->parallel.pp),
-               (long long)s->derived.microbatches);
-    microbatches_because(c);
-}
-
 static void schedule_check(Check *c)
 {
     const Spec *s = c->spec;
 
     chunks_check(c);
-    if (s->parallel.schedule == SCHED_DUALPIPE_V)
-        dualpipe_check(c);
     if (s->parallel.schedule == SCHED_INTERLEAVED && s->parallel.pp > 1 &&
         s->derived.microbatches > 0)
         group_check(c);
@@ -549,6 +569,8 @@ void check_rules(Check *c)
     moe_check(c);
     groups_check(c);
     sp_check(c);
+    cp_comm_check(c);
+    head_split_check(c);
     world_check(c);
     schedule_check(c);
     batch_check(c);
@@ -570,6 +592,15 @@ static const char *option_feature(const Option *options, int value)
     return NULL;
 }
 
+static const char *list_feature(const Key *key, const SpecChoiceList *list)
+{
+    const char *feature = NULL;
+
+    for (uint32_t i = 0; i < list->n && !feature; i++)
+        feature = option_feature(key->options, list->v[i]);
+    return feature;
+}
+
 static void key_check_built(Check *c, const Key *key)
 {
     const char *feature = NULL;
@@ -577,6 +608,8 @@ static void key_check_built(Check *c, const Key *key)
     if (key->kind == KIND_CHOICE)
         feature = option_feature(key->options,
                                  *(const int *)key_value(key, c->spec));
+    if (key->kind == KIND_CHOICE_LIST)
+        feature = list_feature(key, key_value(key, c->spec));
     if (key->feature && !value_is_default(c->arena, c->diag, key, c->spec))
         feature = key->feature;
     if (feature)

@@ -63,8 +63,7 @@ typedef struct {
     bool has_embedding, has_head;
 } Stage;
 
-/* In the order in which a microbatch passes: chunk by chunk, on ranks 0 to
- * pp-1, in every second chunk of a V-shaped schedule on ranks pp-1 to 0. */
+/* v[chunk * pp + rank]: in the order in which a microbatch passes. */
 typedef struct {
     const Stage *v;
     uint32_t n;
@@ -120,9 +119,9 @@ Spec *spec_shrink(Arena *a, const Spec *s);
 LrSchedule spec_lr(const Spec *s);
 /* Whether the MLP has a gate beside the up projection. */
 bool spec_gated(const Spec *s);
+/* How attention communicates over cp, in every layer. */
+SpecCpComm spec_cp_comm(const Spec *s);
 StageTable stage_table(const Spec *s);
-/* Whether the second half of the stages runs up the ranks again. */
-bool spec_v_shaped(const Spec *s);
 /* The YAML's word for a module: "core_attn". */
 const char *spec_module_word(SpecModule module);
 

@@ -26,8 +26,9 @@ static FuncId build_embed(Model *x)
         Attr size = attr_of_int(AK_SIZE, x->s);
         model_at(x, "model.position_embedding");
         ValueId table = model_param(x, "positions");
-        ValueId rows = ir_op(x->m, f, OP_ROWS, &table, 1,
-                             attrs_intern(x->m, &size, 1), x->loc);
+        ValueId rows = ir_op(
+            x->m, f, OP_ROWS, &table, 1,
+            model_positions(x, attrs_intern(x->m, &size, 1)), x->loc);
         y = model_hint(x, model_round(x, model_binary(x, OP_ADD, y, rows)),
                        "residual");
     }

@@ -54,7 +54,7 @@ static ValueId rope_table(Model *x, const char *what)
     uint32_t n = spec->model.rope.scaling.type == ROPE_NONE ? 6 : MC_LEN(list);
 
     return ir_op(x->m, x->f, OP_ROPE_TABLE, NULL, 0,
-                 attrs_intern(x->m, list, n), x->loc);
+                 model_positions(x, attrs_intern(x->m, list, n)), x->loc);
 }
 
 static ValueId rope(Model *x, ValueId q, ValueId cosine, ValueId sine)
@@ -85,7 +85,17 @@ static ValueId head_input(Model *x, ValueId n, const char *weight,
         model_at(x, "model.qk_norm");
         y = norm(x, y, head_norm, 'd', NORM_RMSNORM);
     }
-    return y;
+    return x->spec->parallel.cp > 1 ? model_hint(x, y, "heads") : y;
+}
+
+/* A value has one hint, so what rests as heads needs another name. */
+static ValueId attention_input(Model *x, ValueId y)
+{
+    if (!model_splits_heads(x))
+        return y;
+    if (value_of(x->m, y)->hint.i)
+        y = model_unary(x, OP_COPY, y);
+    return model_hint(x, y, "attention");
 }
 
 /* Marks the node of a value as part of a module of training.recompute. */
@@ -115,8 +125,12 @@ static ValueId attention(Model *x, ValueId n)
         qkv[1] = rope(x, qkv[1], cosine, sine);
     }
     model_at(x, "model.num_attention_heads");
-    o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3, attrs_intern(x->m, &causal, 1),
-              x->loc);
+    for (int i = 0; i < 3; i++)
+        qkv[i] = attention_input(x, qkv[i]);
+    o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3,
+              model_positions(x, attrs_intern(x->m, &causal, 1)), x->loc);
+    if (x->spec->parallel.cp > 1)
+        model_hint(x, o, "heads");
     in_module(x, o, MODULE_CORE_ATTN);
     y = model_hint(x, model_dot(x, o, model_param(x, "proj"), "sbh"),
                    "residual");

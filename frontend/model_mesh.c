@@ -14,6 +14,21 @@ static uint32_t group_ranks(const Model *x)
                ? (uint32_t)(x->spec->parallel.tp / x->g) : 1;
 }
 
+bool model_splits_heads(const Model *x)
+{
+    return x->spec->parallel.cp > 1 && spec_cp_comm(x->spec) == CP_A2A;
+}
+
+/* The same where cp splits heads: the stride from which on ranks of cp have
+ * groups of their own. */
+static uint32_t group_stride(const Model *x)
+{
+    int64_t tp = x->spec->parallel.tp, cp = x->spec->parallel.cp;
+    int64_t left = MC_MAX(x->g / tp, 1);
+
+    return model_splits_heads(x) ? (uint32_t)(tp * MC_MAX(cp / left, 1)) : 1;
+}
+
 static uint32_t expert_tp(const Model *x)
 {
     const Spec *s = x->spec;
@@ -27,8 +42,8 @@ static uint32_t expert_tp(const Model *x)
 static uint32_t cut_below(const Model *x, uint32_t top, uint32_t stride)
 {
     uint32_t etp = expert_tp(x), ep = (uint32_t)x->spec->parallel.ep;
-    uint32_t cuts[] = {group_ranks(x), etp, etp * ep};
-    uint32_t n = x->spec->model.moe.num_experts ? 3 : 1, low = stride;
+    uint32_t cuts[] = {group_ranks(x), group_stride(x), etp, etp * ep};
+    uint32_t n = x->spec->model.moe.num_experts ? 4 : 2, low = stride;
 
     for (uint32_t i = 0; i < n; i++)
         if (cuts[i] < top && cuts[i] > low)
@@ -72,14 +87,6 @@ static void add_expert_grid(Model *x)
     add_expert_axis(x, "edp", (uint32_t)s->derived.expert_dp, stride);
 }
 
-/* Whether the head is not on the rank of the embedding. */
-static bool head_is_elsewhere(const Spec *spec)
-{
-    StageTable table = stage_table(spec);
-
-    return table.v[table.n - 1].pp != table.v[0].pp;
-}
-
 void model_mesh(Model *x)
 {
     const Spec *spec = x->spec;
@@ -89,24 +96,32 @@ void model_mesh(Model *x)
     stride = add_axis(x, "cp", spec->parallel.cp, stride);
     stride = add_axis(x, "dp", spec->derived.dense_dp, stride);
     add_axis(x, "pp", pp, stride);
-    if (spec->model.tie_embeddings && head_is_elsewhere(spec))
+    if (spec->model.tie_embeddings && pp > 1)
         add_axis(x, "embed", 2, stride * (uint32_t)(pp - 1));
     x->m->mesh.world = stride * (uint32_t)pp;
     add_expert_grid(x);
+}
+
+static void split_further(Layout *l, char dim, const uint8_t *more, uint8_t n)
+{
+    uint8_t atoms[2 * IR_MAX_ATOMS];
+    const Split *old = layout_split(l, dim);
+    uint8_t had = old ? old->n : 0;
+
+    for (uint8_t i = 0; i < had; i++)
+        atoms[i] = old->atom[i];
+    for (uint8_t i = 0; i < n; i++)
+        atoms[had + i] = more[i];
+    if (n > 0)
+        layout_set_split(l, dim, atoms, (uint8_t)(had + n));
 }
 
 /* Appends a whole axis to the split of `dim`. */
 static void split_over(Model *x, Layout *l, char dim, const char *axis)
 {
     uint8_t atoms[IR_MAX_ATOMS];
-    const Split *old = layout_split(l, dim);
-    uint8_t n = 0;
 
-    for (; old && n < old->n; n++)
-        atoms[n] = old->atom[n];
-    n = (uint8_t)(n + mesh_axis_atoms(x->m, axis, atoms + n));
-    if (n > 0)
-        layout_set_split(l, dim, atoms, n);
+    split_further(l, dim, atoms, mesh_axis_atoms(x->m, axis, atoms));
 }
 
 /* Heads: g over as much of tp as there are groups, r over the rest. */
@@ -126,6 +141,19 @@ static void split_heads(Model *x, Layout *l, bool queries)
 bool model_is_expert(const char *dims)
 {
     return strchr(dims, 'e') && strchr(dims, 'f');
+}
+
+/* The same for what cp splits: groups as far as there are some left. */
+static void split_heads_over_cp(Model *x, Layout *l)
+{
+    uint8_t atoms[IR_MAX_ATOMS], n = mesh_axis_atoms(x->m, "cp", atoms);
+    uint8_t groups = 0;
+
+    while (groups < n &&
+           x->m->mesh.atoms.v[atoms[groups]].stride >= group_stride(x))
+        groups++;
+    split_further(l, 'g', atoms, groups);
+    split_further(l, 'r', atoms + groups, (uint8_t)(n - groups));
 }
 
 LayoutId model_weight_layout(Model *x, const char *dims)
@@ -216,6 +244,24 @@ static void expert_hints(Model *x, const Layout *residual)
     add_hint(x, "slots", &slots);
 }
 
+/* Heads as projections make and take them, and as attention wants them if cp
+ * splits heads there. */
+static void head_hints(Model *x, const Layout *batch)
+{
+    Layout heads = *batch, attention = {0};
+
+    if (x->spec->parallel.cp == 1)
+        return;
+    split_heads(x, &heads, true);
+    add_hint(x, "heads", &heads);
+    if (!model_splits_heads(x))
+        return;
+    split_over(x, &attention, 'b', "dp");
+    split_heads(x, &attention, true);
+    split_heads_over_cp(x, &attention);
+    add_hint(x, "attention", &attention);
+}
+
 void model_hints(Model *x)
 {
     Layout l = {0};
@@ -223,6 +269,7 @@ void model_hints(Model *x)
     split_over(x, &l, 'b', "dp");
     split_over(x, &l, 's', "cp");
     add_hint(x, "batch", &l);
+    head_hints(x, &l);
     if (x->spec->parallel.sp)
         split_over(x, &l, 's', "tp");
     add_hint(x, "residual", &l);

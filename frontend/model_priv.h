@@ -19,6 +19,8 @@ typedef struct {
 
 void model_mesh(Model *x);
 void model_hints(Model *x);
+/* Whether attention sees whole sequences of some heads (cp_comm a2a). */
+bool model_splits_heads(const Model *x);
 /* How a weight with these dimensions is split where it is used. */
 LayoutId model_weight_layout(Model *x, const char *dims);
 /* The same, split over its replicas too where a dimension allows it. */
@@ -48,6 +50,8 @@ ValueId model_number(Model *x, double value);
 ValueId model_ratio(Model *x, int64_t p, int64_t q);
 /* Rounds to the compute type. */
 ValueId model_round(Model *x, ValueId a);
+/* For nodes that see positions: how s is stored. */
+AttrsId model_positions(Model *x, AttrsId attrs);
 ValueId model_hint(Model *x, ValueId a, const char *hint);
 ValueId model_name(Model *x, ValueId a, const char *name);
 /* Sum over one dimension. */

@@ -32,6 +32,14 @@ ValueId model_round(Model *x, ValueId a)
     return ir_cast(x->m, x->f, a, x->compute, x->loc);
 }
 
+AttrsId model_positions(Model *x, AttrsId attrs)
+{
+    int64_t parts = x->spec->parallel.cp;
+
+    return parts == 1 ? attrs
+                      : attrs_with(x->m, attrs, attr_of_int(AK_ZIGZAG, parts));
+}
+
 ValueId model_hint(Model *x, ValueId a, const char *hint)
 {
     value_of(x->m, a)->hint = sym_intern(x->m->names, hint);

@@ -34,12 +34,6 @@ LrSchedule spec_lr(const Spec *s)
     };
 }
 
-bool spec_v_shaped(const Spec *s)
-{
-    return s->parallel.schedule == SCHED_ZB_V ||
-           s->parallel.schedule == SCHED_DUALPIPE_V;
-}
-
 StageTable stage_table(const Spec *s)
 {
     return s->stages;
@@ -57,16 +51,23 @@ enum {
     SMALL_DIVISOR = 4
 };
 
-/* Groups that divide tp stay; more become one per rank.  Queries per group:
- * one stays one, more become as few as keep heads a multiple of tp. */
+/* Over how many ranks heads are split. */
+static int64_t head_ranks(const Spec *s)
+{
+    return spec_cp_comm(s) == CP_A2A ? s->parallel.tp * s->parallel.cp
+                                     : s->parallel.tp;
+}
+
+/* Groups that divide these ranks stay; more become one per rank.  Queries per
+ * group: one stays one, more become as few as keep heads a multiple. */
 static void heads_shrink(Spec *s)
 {
     bool grouped = s->model.num_attention_heads > s->model.num_query_groups;
-    int64_t tp = s->parallel.tp;
-    int64_t groups = MC_MIN(s->model.num_query_groups, tp);
+    int64_t ranks = head_ranks(s);
+    int64_t groups = MC_MIN(s->model.num_query_groups, ranks);
 
     s->model.num_query_groups = groups;
-    s->model.num_attention_heads = !grouped ? groups : MC_MAX(tp, 2 * groups);
+    s->model.num_attention_heads = grouped ? MC_MAX(ranks, 2 * groups) : groups;
 }
 
 /* The smallest head whose rotated part is whole pairs. */
@@ -129,8 +130,6 @@ static int64_t microbatches_shrink(Spec *s)
 {
     if (s->parallel.schedule == SCHED_INTERLEAVED)
         return groups_shrink(s);
-    if (s->parallel.schedule == SCHED_ZB_H1 || spec_v_shaped(s))
-        return MC_MIN(s->derived.microbatches, 2 * s->parallel.pp);
     return MC_MIN(s->derived.microbatches, SMALL_ACCUMULATION);
 }
 

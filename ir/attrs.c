@@ -6,6 +6,8 @@
  */
 #include "ir/ir_priv.h"
 
+#include "base/zigzag.h"
+
 #include <stdlib.h>
 
 const AttrInfo attr_info[AK_KEYS] = {
@@ -159,6 +161,11 @@ int64_t attr_int(const Module *m, AttrsId a, AttrKey key, int64_t otherwise)
     const Attr *at = attr_find(m, a, key);
 
     return at ? at->as.i : otherwise;
+}
+
+int64_t attr_position(const Module *m, AttrsId a, int64_t size, int64_t i)
+{
+    return zigzag_position(size, attr_int(m, a, AK_ZIGZAG, 1), i);
 }
 
 double attr_float(const Module *m, AttrsId a, AttrKey key, double otherwise)

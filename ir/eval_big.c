@@ -183,43 +183,61 @@ void eval_embed_grad(EvalStep *s)
     }
 }
 
-/* Row p of the table is position s. */
+/* Where in a table of positions the rows of s lie. */
+typedef struct {
+    const EvalStep *s;
+    int64_t start, size, stride;
+} RowPlace;
+
+static RowPlace row_place(const EvalStep *s, ValueId rows,
+                          const EvalArray *table)
+{
+    return (RowPlace){s, start_of(s, rows, 's'),
+                      type_size(value_type(s->e->m, rows), 's'),
+                      array_stride(table, 'p')};
+}
+
+static int64_t row_offset(const RowPlace *r, int64_t i)
+{
+    return r->stride * attr_position(r->s->e->m, r->s->node->attrs, r->size,
+                                     r->start + i);
+}
+
 void eval_rows(EvalStep *s)
 {
     const EvalArray *table = step_arg(s, 0);
     EvalArray *out = step_out(s, 0);
-    int64_t start = start_of(s, node_res(s->node, 0), 's');
-    int64_t stride = array_stride(table, 'p');
+    RowPlace rows = row_place(s, node_res(s->node, 0), table);
     Walk w = walk_of(out);
 
     walk_add(&w, table);
     for (; w.more; walk_next(&w))
         out->at[w.off[0]] =
-            table->at[w.off[1] + (start + walk_index(&w, 's')) * stride];
+            table->at[w.off[1] + row_offset(&rows, walk_index(&w, 's'))];
 }
 
 void eval_rows_grad(EvalStep *s)
 {
     const EvalArray *x = step_arg(s, 0);
     EvalArray *out = step_out(s, 0);
-    int64_t start = start_of(s, node_arg(s->e->m, s->node, 0), 's');
-    int64_t stride = array_stride(out, 'p');
+    RowPlace rows = row_place(s, node_arg(s->e->m, s->node, 0), out);
     Walk w = walk_of(x);
 
     walk_add(&w, out);
     for (; w.more; walk_next(&w))
-        out->at[w.off[1] + (start + walk_index(&w, 's')) * stride] =
+        out->at[w.off[1] + row_offset(&rows, walk_index(&w, 's'))] =
             x->at[w.off[0]];
 }
 
 /* ---- attention ---- */
 
-/* The operands of one head: bases and strides of s and d; t runs over keys. */
+/* What all heads of a node share; t runs over keys. */
 typedef struct {
     EvalKind kind;
-    int64_t ns, nd;
+    int64_t ns, nt, nd;
     bool causal;
     EvalNum scale;
+    int64_t *pos, *key_pos; /* of each query and key */
 } Head;
 
 typedef struct {
@@ -255,9 +273,9 @@ static void row_add(const Head *h, EvalNum factor, Rows x, int64_t i, Rows y,
     }
 }
 
-static int64_t keys_of(const Head *h, int64_t i)
+static bool sees(const Head *h, int64_t i, int64_t t)
 {
-    return h->causal ? i + 1 : h->ns;
+    return !h->causal || h->key_pos[t] <= h->pos[i];
 }
 
 static EvalNum score(const Head *h, Rows q, int64_t i, Rows k, int64_t t)
@@ -265,40 +283,63 @@ static EvalNum score(const Head *h, Rows q, int64_t i, Rows k, int64_t t)
     return num_mul(h->kind, h->scale, row_dot(h, q, i, k, t));
 }
 
-static Head head_of(EvalStep *s, const EvalArray *q)
+/* Positions of the part of `s` that this rank has of a value. */
+static int64_t *positions(const EvalStep *s, ValueId v, int64_t n)
 {
-    const Type *t = value_type(s->e->m, node_arg(s->e->m, s->node,
-                                                 s->node->nargs == 3 ? 0 : 1));
-    EvalKind kind = s->e->opt.kind;
+    int64_t size = type_size(value_type(s->e->m, v), 's');
+    int64_t start = start_of(s, v, 's'), *pos = scratch(n, sizeof *pos);
 
-    return (Head){
+    for (int64_t i = 0; i < n; i++)
+        pos[i] = attr_position(s->e->m, s->node->attrs, size, start + i);
+    return pos;
+}
+
+static Head head_of(EvalStep *s)
+{
+    const Module *m = s->e->m;
+    ValueId q = node_arg(m, s->node, 0), k = node_arg(m, s->node, 1);
+    EvalKind kind = s->e->opt.kind;
+    Head h = {
         .kind = kind,
-        .ns = array_size(q, 's'),
-        .nd = array_size(q, 'd'),
-        .causal = attr_int(s->e->m, s->node->attrs, AK_CAUSAL, 0) != 0,
-        .scale = num_of_ratio(kind, 1, type_size(t, 'd'), true),
+        .ns = array_size(step_arg(s, 0), 's'),
+        .nt = array_size(step_arg(s, 1), 's'),
+        .nd = array_size(step_arg(s, 0), 'd'),
+        .causal = attr_int(m, s->node->attrs, AK_CAUSAL, 0) != 0,
+        .scale = num_of_ratio(kind, 1, type_size(value_type(m, q), 'd'), true),
     };
+
+    h.pos = positions(s, q, h.ns);
+    h.key_pos = positions(s, k, h.nt);
+    return h;
+}
+
+static void head_free(Head *h)
+{
+    free(h->pos);
+    free(h->key_pos);
 }
 
 /* p[t], not yet divided by their sum; returns lse as it is stored. */
 static EvalNum weights(const Head *h, Rows q, int64_t i, Rows k, EvalNum *p)
 {
-    int64_t n = keys_of(h, i);
     double top = -INFINITY, sum = 0;
     uint64_t total = 0;
 
-    for (int64_t t = 0; t < n; t++) {
+    for (int64_t t = 0; t < h->nt; t++) {
         p[t] = score(h, q, i, k, t);
-        if (h->kind == EVAL_FP64)
+        if (h->kind == EVAL_FP64 && sees(h, i, t))
             top = fmax(top, p[t].f);
     }
-    for (int64_t t = 0; t < n; t++)
+    for (int64_t t = 0; t < h->nt; t++) {
+        if (!sees(h, i, t))
+            continue;
         if (h->kind == EVAL_FP64) {
             sum += exp(p[t].f - top);
         } else {
             p[t].residue = field_random(OP_EXP, p[t].residue);
             total = field_add(total, p[t].residue);
         }
+    }
     if (h->kind == EVAL_FIELD)
         return (EvalNum){.residue = total};
     return (EvalNum){.f = top + log(sum)};
@@ -334,8 +375,8 @@ void eval_attention(EvalStep *s)
     const EvalArray *v = step_arg(s, 2);
     EvalArray *o = step_out(s, 0), *lse = step_out(s, 1);
     const EvalArray *each[] = {q, k, v, o, lse};
-    Head h = head_of(s, q);
-    EvalNum *p = scratch(h.ns, sizeof *p);
+    Head h = head_of(s);
+    EvalNum *p = scratch(h.nt, sizeof *p);
     Walk w = heads_walk(q);
 
     for (uint32_t i = 0; i < MC_LEN(each); i++)
@@ -347,16 +388,18 @@ void eval_attention(EvalStep *s)
 
         for (int64_t i = 0; i < h.ns; i++) {
             lr.at[i * lr.s] = weights(&h, qr, i, kr, p);
-            for (int64_t t = 0; t < keys_of(&h, i); t++)
-                row_add(&h, probability(&h, p[t], lr.at[i * lr.s]), vr, t, or,
-                        i);
+            for (int64_t t = 0; t < h.nt; t++)
+                if (sees(&h, i, t))
+                    row_add(&h, probability(&h, p[t], lr.at[i * lr.s]), vr, t,
+                            or, i);
         }
     }
     free(p);
+    head_free(&h);
 }
 
 typedef struct {
-    Rows dout, q, k, v, o, lse, dq, dk, dv;
+    Rows q, k, v, o, lse, dout, dq, dk, dv;
 } HeadGrad;
 
 /* One query: ds = p (do·v - do·o) scale, then the three products. */
@@ -366,7 +409,9 @@ static void query_grad(const Head *h, const HeadGrad *g, int64_t i, EvalNum *p)
     EvalNum delta = num_mul(h->kind, minus, row_dot(h, g->dout, i, g->o, i));
 
     weights(h, g->q, i, g->k, p);
-    for (int64_t t = 0; t < keys_of(h, i); t++) {
+    for (int64_t t = 0; t < h->nt; t++) {
+        if (!sees(h, i, t))
+            continue;
         EvalNum prob = probability(h, p[t], g->lse.at[i * g->lse.s]);
         EvalNum dp = num_add(h->kind, row_dot(h, g->dout, i, g->v, t), delta);
         EvalNum ds = num_mul(h->kind, num_mul(h->kind, prob, dp), h->scale);
@@ -380,9 +425,9 @@ static void query_grad(const Head *h, const HeadGrad *g, int64_t i, EvalNum *p)
 void eval_attention_grad(EvalStep *s)
 {
     const EvalArray *each[9];
-    Head h = head_of(s, step_arg(s, 1));
-    EvalNum *p = scratch(h.ns, sizeof *p);
-    Walk w = heads_walk(step_arg(s, 1));
+    Head h = head_of(s);
+    EvalNum *p = scratch(h.nt, sizeof *p);
+    Walk w = heads_walk(step_arg(s, 0));
 
     for (uint32_t i = 0; i < 6; i++)
         each[i] = step_arg(s, i);
@@ -401,4 +446,5 @@ void eval_attention_grad(EvalStep *s)
             query_grad(&h, &g, i, p);
     }
     free(p);
+    head_free(&h);
 }

@@ -296,6 +296,7 @@ void eval_rope_table(EvalStep *s)
     AttrsId attrs = s->node->attrs;
     EvalArray *out = step_out(s, 0);
     int64_t start = out_start(s, 's');
+    int64_t size = attr_int(m, attrs, AK_SIZE, 0);
     int64_t rotary = attr_int(m, attrs, AK_ROTARY, array_size(out, 'd'));
     bool cosine = !strcmp(sym_text(m->names, attr_sym(m, attrs, AK_WHAT)),
                           "cos");
@@ -303,7 +304,8 @@ void eval_rope_table(EvalStep *s)
     uint64_t function = rope_function(m, attrs);
 
     for (Walk w = walk_of(out); w.more; walk_next(&w))
-        out->at[w.off[0]] = rope_number(s, function, cosine,
-                                        start + walk_index(&w, 's'),
-                                        walk_index(&w, 'd'), rotary);
+        out->at[w.off[0]] = rope_number(
+            s, function, cosine,
+            attr_position(m, attrs, size, start + walk_index(&w, 's')),
+            walk_index(&w, 'd'), rotary);
 }

@@ -9,6 +9,8 @@
  */
 #include "ir/eval_priv.h"
 
+#include "base/zigzag.h"
+
 #include <math.h>
 
 /* ---- which rank holds what ---- */
@@ -337,6 +339,15 @@ static int64_t token(const Eval *e, bool label, int64_t mb, int64_t pos,
     return (int64_t)((hash >> 8) % (uint64_t)e->vocabulary);
 }
 
+/* The position of index `i` of s.  Batches need not say how s is stored: the
+ * mesh does, context parallelism being what cuts the sequence. */
+static int64_t token_position(const Eval *e, const Value *v, int64_t i)
+{
+    int64_t parts = axes_size(&e->m->mesh, mesh_axis(e->m, "cp"));
+
+    return zigzag_position(type_size(&e->m->types.v[v->type.i], 's'), parts, i);
+}
+
 /* Fills the local part of [m, s, b]; without m it is microbatch `mb`. */
 static void batch_fill(Eval *e, uint32_t rank, const Value *v,
                        const char *what, int64_t mb, EvalArray *out)
@@ -347,7 +358,7 @@ static void batch_fill(Eval *e, uint32_t rank, const Value *v,
 
     for (Walk w = walk_of(out); w.more; walk_next(&w)) {
         int64_t at = array_dim(out, 'm') < 0 ? mb : walk_index(&w, 'm');
-        int64_t pos = s0 + walk_index(&w, 's'), given;
+        int64_t pos = token_position(e, v, s0 + walk_index(&w, 's')), given;
         int64_t sample = b0 + walk_index(&w, 'b');
 
         if (!e->opt.batch ||

@@ -62,7 +62,7 @@ double flops_dots(const Module *m, const Node *n)
 double flops_attention(const Module *m, const Node *n)
 {
     bool grad = n->op == OP_ATTENTION_GRAD;
-    const Type *q = value_type(m, node_arg(m, n, grad ? 1 : 0));
+    const Type *q = value_type(m, node_arg(m, n, 0));
     double flops = 4 * (double)type_elems(q) * (double)type_size(q, 's');
 
     if (attr_int(m, n->attrs, AK_CAUSAL, 0))

@@ -513,15 +513,15 @@ const char *infer_attention(Module *m, Op op, const ValueId *args,
     return bad ? bad : infer_sig(m, op, args, nargs, attrs, dtype, out);
 }
 
-/* Operands do, q, k, v, o, lse; results dq, dk, dv. */
+/* Operands q, k, v, o, lse, do; results dq, dk, dv. */
 const char *infer_attention_grad(Module *m, Op op, const ValueId *args,
                                  uint32_t nargs, AttrsId attrs, TypeId *out)
 {
-    const DType dtype[] = {value_type(m, args[1])->dtype,
-                           value_type(m, args[2])->dtype,
-                           value_type(m, args[3])->dtype};
+    const DType dtype[] = {value_type(m, args[0])->dtype,
+                           value_type(m, args[1])->dtype,
+                           value_type(m, args[2])->dtype};
     const char *bad =
-        want_dtypes(m, args, nargs, (DType[6]){[5] = DT_F32});
+        want_dtypes(m, args, nargs, (DType[6]){[4] = DT_F32});
 
     return bad ? bad : infer_sig(m, op, args, nargs, attrs, dtype, out);
 }

@@ -189,8 +189,7 @@ typedef struct {
 typedef struct {
     uint32_t pp, chunk, first_layer, nlayers;
     bool embedding, head;
-    FuncId fwd, bwd; /* set by `stage`; 0: nothing to run */
-    FuncId weights;  /* the part of the backward that can wait, or 0 */
+    FuncId fwd, bwd, bwd_last; /* set by `stage` */
 } PipeStage;
 
 /* What has been done to a module so far; passes declare what they need. */
@@ -198,7 +197,6 @@ typedef enum {
     PROP_INFERRED = 1 << 0, PROP_GRAD = 1 << 1, PROP_LAYOUT = 1 << 2,
     PROP_OPTIMIZER = 1 << 9,
     PROP_RESHARDED = 1 << 3, PROP_STAGED = 1 << 4, PROP_PIPELINED = 1 << 5,
-    PROP_SPLIT = 1 << 10,
     PROP_FUSED = 1 << 6, PROP_STREAMS = 1 << 7, PROP_PLANNED = 1 << 8
 } Prop;
 
@@ -271,6 +269,9 @@ Sym attr_sym(const Module *m, AttrsId a, AttrKey key);
 AxisSet attr_axes(const Module *m, AttrsId a, AttrKey key);
 FuncId attr_func(const Module *m, AttrsId a, AttrKey key);
 TensorId attr_tensor(const Module *m, AttrsId a, AttrKey key);
+/* The position in the sequence of index `i` of a dimension of `size`, by the
+ * attribute `zigzag`. */
+int64_t attr_position(const Module *m, AttrsId a, int64_t size, int64_t i);
 /* The same list with one attribute set or replaced. */
 AttrsId attrs_with(Module *m, AttrsId a, Attr attr);
 Attr attr_of_int(AttrKey key, int64_t value);

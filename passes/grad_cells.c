@@ -279,7 +279,7 @@ static void table_grad(Grad *g, const Node *n, Op op, ValueId table,
     TypeId t = type_as(m, value_of(m, table)->type, DT_F32);
     Attr size = attr_of_int(AK_SIZE, type_of(m, t)->size[0]);
     NodeId made = node_new(m, grad_func(g), op, args, nargs,
-                           attrs_intern(m, &size, 1), &t, 1, n->loc);
+                           attrs_with(m, n->attrs, size), &t, 1, n->loc);
 
     grad_flow(g, table, node_res(node_of(m, made), 0));
 }
@@ -301,9 +301,9 @@ static void grad_rows(Grad *g, const Node *n)
 static void grad_attention(Grad *g, const Node *n)
 {
     Module *m = grad_module(g);
-    ValueId args[6] = {grad_of(g, node_res(n, 0)), need_arg(g, n, 0),
-                       need_arg(g, n, 1), need_arg(g, n, 2), need_res(g, n),
-                       grad_need(g, node_res(n, 1))};
+    ValueId args[6] = {need_arg(g, n, 0), need_arg(g, n, 1), need_arg(g, n, 2),
+                       need_res(g, n), grad_need(g, node_res(n, 1)),
+                       grad_of(g, node_res(n, 0))};
     TypeId types[3];
     NodeId made;
 

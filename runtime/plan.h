@@ -153,6 +153,8 @@ typedef struct {
     int64_t vocab;     /* unpadded: every token is below it */
     uint32_t shard;    /* expression: which part of a microbatch is read here */
     uint32_t shards;   /* of how many */
+    uint32_t part;     /* expression: which part of each sequence, */
+    uint32_t parts;    /* of how many (base/zigzag.h) */
 } PlanData;
 
 /* ---- state --------------------------------------------------------------- */
@@ -313,7 +315,7 @@ enum {
 };
 
 typedef enum {
-    /* microbatch (integer), tokens, labels: int32 [s, b]; both addresses must
+    /* microbatch (integer), tokens, labels: int32 [s, b] of this part; both addresses must
      * be given, an address of 0 bytes is not loaded.  A label below 0 does not
      * count. */
     PLAN_HOST_LOAD_BATCH,

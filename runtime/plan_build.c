@@ -36,7 +36,7 @@ PlanBuilder *plan_builder_new(void)
     b->arena = arena_new();
     vec_push(&b->job, (PlanJob){0});
     vec_push(&b->training, (PlanTraining){0});
-    vec_push(&b->data, ((PlanData){.shards = 1}));
+    vec_push(&b->data, ((PlanData){.shards = 1, .parts = 1}));
     plan_add_text(b, "");
     plan_add_expr(b, 0, NULL, 0);
     plan_add_place(b, "", 0, 0, "", "");

@@ -239,6 +239,7 @@ static bool check_event(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 static bool check_host(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 {
     const PlanTraining *t = c->p->training.v;
+    int64_t ids = t->micro_batch * (t->seq_length / c->p->data.v->parts);
     uint32_t limit = in->index == PLAN_HOST_SCALAR   ? PLAN_SCALARS
                      : in->index == PLAN_HOST_METRIC ? PLAN_METRICS
                                                      : 1;
@@ -253,7 +254,7 @@ static bool check_host(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
         return true;
     for (uint32_t i = 1; i <= 2; i++)
         if (operands_of(c, in)[i].bytes &&
-            !must_bytes(c, in, i, t->micro_batch * t->seq_length, PLAN_I32))
+            !must_bytes(c, in, i, ids, PLAN_I32))
             return false;
     return true;
 }

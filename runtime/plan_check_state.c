@@ -40,6 +40,20 @@ bool plan_check_source(PlanCheck *c, const PlanSource *s)
            plan_must_finite(c, s->weight, "weight");
 }
 
+static bool check_part(PlanCheck *c, const PlanData *d)
+{
+    int64_t seq = c->p->training.v->seq_length;
+
+    return plan_must(c, d->parts > 0, "no parts") &&
+           plan_must_row(c, d->part, c->p->exprs.n, "part") &&
+           plan_must(c,
+                     c->exprs[d->part].low >= 0 &&
+                         c->exprs[d->part].high < d->parts,
+                     "part is not below parts") &&
+           plan_must(c, d->parts == 1 || seq % (2 * (int64_t)d->parts) == 0,
+                     "the sequence does not divide into parts");
+}
+
 bool plan_check_data(PlanCheck *c, const PlanData *d)
 {
     const PlanTraining *t = c->p->training.v;
@@ -56,6 +70,7 @@ bool plan_check_data(PlanCheck *c, const PlanData *d)
                      c->exprs[d->shard].low >= 0 &&
                          c->exprs[d->shard].high < d->shards,
                      "shard is not below shards") &&
+           check_part(c, d) &&
            plan_must(
                c,
                !__builtin_mul_overflow(t->micro_batch, t->microbatches,

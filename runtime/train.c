@@ -6,6 +6,8 @@
  * run, after its line in metrics.jsonl.
  */
 #include "runtime/train.h"
+
+#include "base/zigzag.h"
 #include "runtime/data.h"
 #include "runtime/metrics.h"
 #include "runtime/state.h"
@@ -32,16 +34,22 @@ struct Train {
 
 /* ---- batches ------------------------------------------------------------- */
 
-/* One sample into column `row` of [s, b] arrays. */
-static void put_sample(const PlanTraining *t, const int32_t *sample,
-                       int64_t row, int32_t *tokens, int32_t *labels)
+/* This rank's part of a sample into column `row` of [s, b] arrays. */
+static void put_sample(const Train *t, int64_t row, int32_t *tokens,
+                       int32_t *labels)
 {
-    for (int64_t s = 0; s < t->seq_length; s++) {
-        int64_t at = s * t->micro_batch + row;
+    const PlanTraining *training = t->plan->training.v;
+    const PlanData *d = t->plan->data.v;
+    int64_t seq = training->seq_length, local = seq / d->parts;
+    int64_t first = local * plan_expr_value(t->plan, d->part, t->c.rank);
+
+    for (int64_t s = 0; s < local; s++) {
+        int64_t at = s * training->micro_batch + row;
+        int64_t position = zigzag_position(seq, d->parts, first + s);
         if (tokens)
-            tokens[at] = sample[s];
+            tokens[at] = t->sample[position];
         if (labels)
-            labels[at] = sample[s + 1];
+            labels[at] = t->sample[position + 1];
     }
 }
 
@@ -60,7 +68,7 @@ static Status load_batch(void *self, int64_t microbatch, int32_t *tokens,
             data_sample_id(&batch, (uint64_t)(t->step - 1),
                            (uint64_t)microbatch, shard, (uint64_t)row);
         STATUS_TRY(data_sample(t->data, id, t->sample));
-        put_sample(training, t->sample, row, tokens, labels);
+        put_sample(t, row, tokens, labels);
     }
     return STATUS_NONE;
 }

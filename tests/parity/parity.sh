@@ -34,10 +34,11 @@ vpp2odd) degrees="pp=2 vpp=2 microbatch_group=3" counts=5 ;;
 vpp2tp) degrees="tp=2 sp=true pp=2 vpp=2" counts=4 ;;
 ends) degrees="pp=4 pp_layout=E|ttt|t|L" ;;
 empty) degrees="pp=2 pp_layout=Ett|tt||L" counts=4 ;;
-zbh1) degrees="pp=4 schedule=zb-h1" ;;
-zbv) degrees="pp=2 schedule=zb-v" ;;
-dualpipev) degrees="pp=2 schedule=dualpipe-v" counts=4 ;;
-zbvtp) degrees="tp=2 sp=true pp=2 schedule=zb-v" counts=4 ;;
+cp2a2a) degrees="cp=2 cp_comm=a2a" ;;
+cp4a2a) degrees="cp=4 cp_comm=a2a" ;;
+cp2a2a-tp2sp) degrees="cp=2 cp_comm=a2a tp=2 sp=true" ;;
+cp2a2a-dp2zero1) degrees="cp=2 cp_comm=a2a sharding=optim" dp=2 ;;
+cp2a2a-pp2) degrees="cp=2 cp_comm=a2a pp=2" ;;
 all) degrees="tp=2 sp=true pp=2" dp=2 ;;
 # Ranks of ep are replicas of everything but the experts.
 ep2) degrees="ep=2 dp=1" dp=2 ;;

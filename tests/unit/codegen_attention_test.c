@@ -15,6 +15,7 @@ typedef struct {
     int64_t s, t, b, g, r, d;
     bool causal;
     int64_t window, q_pos, k_pos;
+    int64_t seq, parts, shift; /* zigzag: q_pos and k_pos are indices */
 } Case;
 
 enum { Q, K, V, O, LSE, D_O, DQ, DK, DV, WORKSPACE, TENSORS };
@@ -112,7 +113,8 @@ static void problem_make(Problem *p, const Case *c)
     *a = (AttentionSpec){.name = "attn", .type = c->type, .s = c->s, .t = c->t,
                          .b = c->b, .g = c->g, .r = c->r, .d = c->d,
                          .causal = c->causal, .window = c->window,
-                         .scale = 1.0 / sqrt((double)c->d)};
+                         .scale = 1.0 / sqrt((double)c->d),
+                         .seq = c->seq, .parts = c->parts, .shift = c->shift};
     a->q = p->strides[Q];
     a->k = p->strides[K];
     a->v = p->strides[V];
@@ -136,9 +138,27 @@ static void problem_free(Problem *p)
 
 /* ---- the definition ----------------------------------------------------- */
 
+/* Position of what is stored at an index, by going through the chunks in the
+ * order in which they are stored. */
+static int64_t position(const Case *c, int64_t index)
+{
+    int64_t chunk = c->parts ? c->seq / (2 * c->parts) : 0;
+
+    for (int64_t part = 0; part < c->parts; part++) {
+        const int64_t held[] = {part, 2 * c->parts - 1 - part};
+        for (int k = 0; k < 2; k++, index -= chunk)
+            if (index < chunk)
+                return held[k] * chunk + index;
+    }
+    return index;
+}
+
 static bool visible(const Case *c, int64_t i, int64_t j)
 {
-    int64_t back = c->q_pos + i - c->k_pos - j;
+    int64_t key = c->k_pos + j;
+    if (c->shift) /* keys of the part `shift` before, round the ring */
+        key = (key + c->seq - c->shift * (c->seq / c->parts)) % c->seq;
+    int64_t back = position(c, c->q_pos + i) - position(c, key);
     return (!c->causal || back >= 0) && (!c->window || back < c->window);
 }
 
@@ -285,21 +305,29 @@ static void check_case(const Case *c)
 
 /* ---- tests -------------------------------------------------------------- */
 
+#define IN_ORDER 0, 0, 0
+
 static const Case CASES[] = {
-    {"plain", ATTN_F32, 64, 64, 1, 2, 1, 16, false, 0, 0, 0},
-    {"causal", ATTN_F32, 150, 150, 2, 2, 2, 64, true, 0, 0, 0},
-    {"small head", ATTN_F32, 32, 32, 1, 4, 2, 8, true, 0, 0, 0},
-    {"odd sizes", ATTN_F32, 37, 91, 1, 3, 3, 20, false, 0, 0, 0},
-    {"one query", ATTN_F32, 1, 1, 1, 1, 1, 4, true, 0, 0, 0},
-    {"many queries", ATTN_F32, 9, 9, 1, 1, 80, 16, true, 0, 0, 0},
-    {"window", ATTN_F32, 200, 200, 1, 1, 2, 32, true, 50, 0, 0},
-    {"window only", ATTN_F32, 70, 200, 1, 1, 1, 32, false, 20, 100, 0},
-    {"later queries", ATTN_F32, 64, 130, 1, 2, 1, 32, true, 0, 66, 0},
-    {"unseen keys", ATTN_F32, 40, 40, 1, 1, 2, 16, true, 0, 10, 30},
-    {"wide head", ATTN_F32, 70, 70, 1, 1, 1, 128, true, 0, 0, 0},
-    {"wider head", ATTN_F32, 33, 33, 1, 2, 1, 192, true, 0, 0, 0},
-    {"bf16", ATTN_BF16, 100, 100, 2, 2, 3, 64, true, 0, 0, 0},
-    {"bf16 small", ATTN_BF16, 32, 32, 1, 4, 2, 8, true, 0, 0, 0},
+    {"plain", ATTN_F32, 64, 64, 1, 2, 1, 16, false, 0, 0, 0, IN_ORDER},
+    {"causal", ATTN_F32, 150, 150, 2, 2, 2, 64, true, 0, 0, 0, IN_ORDER},
+    {"small head", ATTN_F32, 32, 32, 1, 4, 2, 8, true, 0, 0, 0, IN_ORDER},
+    {"odd sizes", ATTN_F32, 37, 91, 1, 3, 3, 20, false, 0, 0, 0, IN_ORDER},
+    {"one query", ATTN_F32, 1, 1, 1, 1, 1, 4, true, 0, 0, 0, IN_ORDER},
+    {"many queries", ATTN_F32, 9, 9, 1, 1, 80, 16, true, 0, 0, 0, IN_ORDER},
+    {"window", ATTN_F32, 200, 200, 1, 1, 2, 32, true, 50, 0, 0, IN_ORDER},
+    {"window only", ATTN_F32, 70, 200, 1, 1, 1, 32, false, 20, 100, 0, IN_ORDER},
+    {"later queries", ATTN_F32, 64, 130, 1, 2, 1, 32, true, 0, 66, 0, IN_ORDER},
+    {"unseen keys", ATTN_F32, 40, 40, 1, 1, 2, 16, true, 0, 10, 30, IN_ORDER},
+    {"wide head", ATTN_F32, 70, 70, 1, 1, 1, 128, true, 0, 0, 0, IN_ORDER},
+    {"wider head", ATTN_F32, 33, 33, 1, 2, 1, 192, true, 0, 0, 0, IN_ORDER},
+    {"bf16", ATTN_BF16, 100, 100, 2, 2, 3, 64, true, 0, 0, 0, IN_ORDER},
+    {"bf16 small", ATTN_BF16, 32, 32, 1, 4, 2, 8, true, 0, 0, 0, IN_ORDER},
+    {"zigzag", ATTN_F32, 120, 120, 1, 2, 2, 16, true, 0, 0, 0, 120, 3, 0},
+    {"zigzag part", ATTN_F32, 40, 120, 2, 1, 2, 16, true, 0, 40, 0, 120, 3, 0},
+    {"long chunks", ATTN_F32, 360, 360, 1, 1, 1, 8, true, 0, 0, 0, 360, 2, 0},
+    {"ring, earlier", ATTN_F32, 40, 40, 1, 2, 1, 16, true, 0, 80, 80, 120, 3,
+     1},
+    {"ring, later", ATTN_BF16, 40, 40, 1, 2, 2, 16, true, 0, 0, 0, 120, 3, 1},
 };
 
 static void test_cases(void **state)
@@ -307,6 +335,42 @@ static void test_cases(void **state)
     (void)state;
     for (size_t i = 0; i < MC_LEN(CASES); i++)
         check_case(&CASES[i]);
+}
+
+/* One part of the queries against the keys of one part after the other, each
+ * launch starting from what the one before it left. */
+static void test_ring(void **state)
+{
+    static const Case c = {"ring", ATTN_F32, 40, 120, 1, 2, 2, 16, true,
+                           0, 40, 0, 120, 3, 0};
+    Problem p;
+
+    (void)state;
+    problem_make(&p, &c);
+    for_queries(&p, query_forward);
+    for (int64_t shift = 0; shift < c.parts; shift++) {
+        int64_t part = (c.q_pos / 40 + c.parts - shift) % c.parts;
+        int64_t row = p.strides[K].s * 40 * part * (int64_t)sizeof(float);
+        const int64_t imm[] = {c.q_pos, c.q_pos};
+        void *ptr[] = {p.bytes[Q], (char *)p.bytes[K] + row,
+                       (char *)p.bytes[V] + row, p.bytes[O],
+                       p.bytes[LSE], p.bytes[O], p.bytes[LSE]};
+        Buf text = {0};
+        void *so;
+
+        p.spec.name = "attn_fwd";
+        p.spec.t = 40;
+        p.spec.shift = shift;
+        p.spec.carry = shift > 0;
+        attention_print_forward(&p.spec, DIALECT_CPU, &text);
+        so = load_text("attention_test", text.s);
+        kernel_run(kernel_find(so, "attn_fwd"), ptr, imm, 2);
+        dlclose(so);
+        buf_free(&text);
+    }
+    assert_true(distance(&p, O) < 2e-6);
+    assert_true(distance(&p, LSE) < 2e-6);
+    problem_free(&p);
 }
 
 /* The sum of o * do, whose gradient the backward is. */
@@ -322,7 +386,7 @@ static double objective(Problem *p)
 
 static void test_definition_against_differences(void **state)
 {
-    static const Case c = {"", ATTN_F32, 5, 6, 1, 2, 2, 3, true, 0, 1, 0};
+    static const Case c = {"", ATTN_F32, 5, 6, 1, 2, 2, 3, true, 0, 1, 0, IN_ORDER};
     const int inputs[] = {Q, K, V}, grads[] = {DQ, DK, DV};
     const double step = 1e-5;
     Problem p;
@@ -349,7 +413,8 @@ static void test_definition_against_differences(void **state)
 /* Bitwise the same whatever the number of threads. */
 static void test_thread_count(void **state)
 {
-    static const Case c = {"", ATTN_F32, 300, 300, 1, 2, 2, 32, true, 0, 0, 0};
+    static const Case c = {"", ATTN_F32, 300, 300, 1, 2,
+                           2,  32,       true, 0, 0, 0, IN_ORDER};
     const int64_t imm[] = {0, 0};
     Problem p;
     void *so;
@@ -378,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_ring),
         cmocka_unit_test(test_definition_against_differences),
         cmocka_unit_test(test_thread_count),
     };

@@ -167,10 +167,10 @@ static const Fault layout_faults[] = {
      "%y = dot %o, %wo {dims=sbh, dtype=f32} : f32[s=8, b=4, h=8] {b@dp +tp.0}",
      "result 1 is a partial sum over other axes"},
     /* K and V are replicated over tp.1, so their gradients are partial */
-    {"%dk, %dv = attention_grad %o, %q, %k, %k, %o, %lse {causal=1} : f32[s=8, "
+    {"%dk, %dv = attention_grad %q, %k, %k, %o, %lse, %o {causal=1} : f32[s=8, "
      "b=4, g=2, r=2, d=4] {b@dp g@tp.0 r@tp.1}, f32[s=8, b=4, g=2, d=4] {b@dp "
      "g@tp.0 +tp.1}",
-     "%dk, %dv = attention_grad %o, %q, %k, %k, %o, %lse {causal=1} : f32[s=8, "
+     "%dk, %dv = attention_grad %q, %k, %k, %o, %lse, %o {causal=1} : f32[s=8, "
      "b=4, g=2, r=2, d=4] {b@dp g@tp.0 r@tp.1}, f32[s=8, b=4, g=2, d=4] {b@dp "
      "g@tp.0}",
      "result 2 is a partial sum over other axes"},

@@ -101,15 +101,14 @@ static const char *const LAYOUTS[][6] = {
     {"parallel.pp=2", "parallel.vpp=2", "parallel.tp=2", "parallel.sp=true"},
     {"parallel.pp=4", "parallel.pp_layout=E|tt|tt|L"},
     {"parallel.pp=2", "parallel.pp_layout=Ett|tt||L"},
-    {"parallel.pp=4", "parallel.schedule=zb-h1"},
-    {"parallel.pp=4", "parallel.schedule=zb-h1",
-     "parallel.pp_layout=E|tt|tt|L"},
-    {"parallel.pp=2", "parallel.schedule=zb-v"},
-    {"parallel.pp=2", "parallel.schedule=dualpipe-v"},
-    {"parallel.pp=2", "parallel.schedule=zb-v", "parallel.tp=2",
-     "parallel.sp=true", "parallel.dp=2"},
     {"parallel.pp=4", "parallel.vpp=2", "model.num_layers=8",
      "parallel.dp=2", "training.global_batch_size=8"},
+    {"parallel.cp=2", "parallel.cp_comm=a2a"},
+    {"parallel.cp=4", "parallel.cp_comm=a2a"},
+    {"parallel.cp=2", "parallel.cp_comm=a2a", "parallel.tp=2",
+     "parallel.sp=true"},
+    {"parallel.cp=2", "parallel.cp_comm=a2a", "parallel.dp=2",
+     "parallel.sharding=optim", "training.precision=bf16"},
 };
 
 static inline int layout_length(const char *const *sets)

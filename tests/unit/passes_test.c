@@ -65,6 +65,47 @@ static void test_experts_keep_meaning(void **state)
         check_layout(MODEL_M0, EXPERT_LAYOUTS[i]);
 }
 
+/* ---- context parallelism ------------------------------------------------------- */
+
+static EvalResult *gradients_of(Arena *a, Diag *d, const char *text,
+                                const char *const *sets, int n, Module **out)
+{
+    Spec *spec = spec_parse(a, d, "model", text, sets, n);
+
+    if (!spec)
+        diag_print(d, stderr);
+    assert_non_null(spec);
+    *out = model_build(a, d, spec);
+    assert_true(pass_run(pass_find("grad"), *out, spec));
+    return eval_run(a, *out, EVAL_FIELD, SEED);
+}
+
+/* Another order of the sequence in memory, tokens, labels, positions and the
+ * causal mask with it, changes no gradient and no loss. */
+static void check_storage_order(const char *text, const char *cp)
+{
+    const char *sets[] = {cp, "parallel.cp_comm=a2a"};
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    Module *plain, *parts;
+    EvalResult *x = gradients_of(a, d, text, NULL, 0, &plain);
+    EvalResult *y = gradients_of(a, d, text, sets, 2, &parts);
+
+    assert_true(x && y && eval_equal(plain, x, parts, y, d, 0));
+    module_free(plain);
+    module_free(parts);
+    diag_free(d);
+    arena_free(a);
+}
+
+static void test_storage_order(void **state)
+{
+    (void)state;
+    check_storage_order(MODEL_T0, "parallel.cp=2");
+    check_storage_order(MODEL_T0, "parallel.cp=4");
+    check_storage_order(MODEL_G0, "parallel.cp=4");
+}
+
 /* ---- finite differences ---------------------------------------------------------- */
 
 /* One element of one parameter, moved by `by`. */
@@ -202,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_llama_keeps_meaning),
         cmocka_unit_test(test_gpt2_keeps_meaning),
         cmocka_unit_test(test_experts_keep_meaning),
+        cmocka_unit_test(test_storage_order),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_gradients_of_experts),
     };

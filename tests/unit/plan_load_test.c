@@ -111,6 +111,8 @@ static const struct {
     FAULT(exprs, 0, PlanExpr, constant, 1, "the first must be 0"),
     FAULT(data, 0, PlanData, shards, 4, "do not make up the global batch"),
     FAULT(data, 0, PlanData, shards, 1, "shard is not below shards"),
+    FAULT(data, 0, PlanData, parts, 0, "no parts"),
+    FAULT(data, 0, PlanData, parts, 5, "does not divide into parts"),
     FAULT(training, 0, PlanTraining, micro_batch, 0, "micro_batch is 0"),
     FAULT(training, 0, PlanTraining, micro_batch, 4, "the global batch"),
     FAULT(dims, 0, PlanDim, padded, 29, "padded is below logical"),

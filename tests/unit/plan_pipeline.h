@@ -658,7 +658,7 @@ static Plan pipeline_plan(int stage, const Mutation *mutation)
                                        .micro_batch = 1,
                                        .seq_length = 16,
                                        .microbatches = 4};
-    *plan_data(b) = (PlanData){.vocab = 256, .shards = 1};
+    *plan_data(b) = (PlanData){.vocab = 256, .shards = 1, .parts = 1};
     plan_add_memory(b, "arena", PLAN_MEMORY_DEVICE, 0, ARENA);
     tables(&c);
     layer_fwd(&c);

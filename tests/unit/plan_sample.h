@@ -184,6 +184,7 @@ static Buf sample_plan(void)
     *plan_data(b) =
         (PlanData){.vocab = 256,
                    .shards = 2,
+                   .parts = 1,
                    .shard = plan_add_expr(b, 0, &(PlanTerm){r.dp, 0, 1}, 1)};
     sample_state(b, &r);
     sample_layer(b, &r);

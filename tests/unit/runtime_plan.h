@@ -16,7 +16,7 @@ static inline PlanBuilder *tiny_builder(uint32_t world, uint64_t bytes)
                                        .micro_batch = 1,
                                        .seq_length = 1,
                                        .microbatches = 1};
-    *plan_data(b) = (PlanData){.vocab = 2, .shards = 1};
+    *plan_data(b) = (PlanData){.vocab = 2, .shards = 1, .parts = 1};
     plan_add_memory(b, "arena", PLAN_MEMORY_DEVICE, 0, bytes);
     return b;
 }

@@ -339,7 +339,7 @@ static Plan big_plan(int stage)
                                        .micro_batch = 1,
                                        .seq_length = 16,
                                        .microbatches = 4};
-    *plan_data(b) = (PlanData){.vocab = 256, .shards = 1};
+    *plan_data(b) = (PlanData){.vocab = 256, .shards = 1, .parts = 1};
     plan_add_memory(b, "arena", PLAN_MEMORY_DEVICE, 0, 1 << 20);
     uint32_t tp = plan_add_atom(b, "tp", 8, 1);
     uint32_t pp = plan_add_atom(b, "pp", DEPTH, WIDE);
