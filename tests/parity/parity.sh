@@ -5,8 +5,9 @@
 #
 # Runs where MEGAC_PARITY says (default: here) with `megac` and `parity_compare`
 # from PATH.  LAYOUT `one` makes what the others are compared with.  Each layout
-# runs twice: the second run must agree bit for bit with the first.  LAYOUT
-# `bf16` trains the last one in bf16, of which only the loss is compared.
+# runs twice: the second run must agree bit for bit with the first, and ranks
+# that hold the same part of a tensor with each other.  LAYOUT `bf16` trains the
+# last one in bf16, of which only the loss is compared.
 set -eu
 model=$1
 layout=$2
@@ -27,6 +28,7 @@ tp2sp) degrees="tp=2 sp=true" ;;
 tp4sp) degrees="tp=4 sp=true" ;;
 pp2) degrees="pp=2" ;;
 pp4) degrees="pp=4" ;;
+gpipe) degrees="pp=4 schedule=gpipe" ;;
 dp2) degrees="" dp=2 ;;
 dp4) degrees="" dp=4 ;;
 vpp2) degrees="pp=2 vpp=2" counts=4 ;;
@@ -59,7 +61,7 @@ esac
 # train FOLDER SUBFOLDER STEP - five steps; saves STEP's tensors there.
 train() {
     timeout 100 megac run "$1" --steps 5 --save-step "$3" --to "$1/$2" \
-        -- --quiet --threads 1
+        -- --quiet --threads 1 --check-replicas
 }
 
 for microbatches in $counts; do
