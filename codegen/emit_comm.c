@@ -44,27 +44,13 @@ static char node_dim(const Module *m, const Node *n, AttrKey key)
     return (char)attr_int(m, n->attrs, key, 0);
 }
 
-static bool inner(const Module *m, ValueId v, char dim)
-{
-    return value_cut(m, v, dim).before > 1;
-}
-
+/* Room for what is sent in other order than it lies, then for what arrives. */
 int64_t comm_scratch(const Module *m, const Node *n)
 {
-    ValueId from = n->nargs ? node_arg(m, n, 0) : (ValueId){0};
-    ValueId to = n->res;
-    char dim = node_dim(m, n, AK_DIM);
+    BlockMoves moves = streams_block_moves(m, n);
+    int64_t sent = moves.before ? memplan_value_bytes(m, node_arg(m, n, 0)) : 0;
 
-    switch (n->op) {
-    case OP_ALL_GATHER:
-        return inner(m, to, dim) ? memplan_value_bytes(m, to) : 0;
-    case OP_REDUCE_SCATTER:
-        return inner(m, from, dim) ? memplan_value_bytes(m, from) : 0;
-    case OP_ALL_TO_ALL:
-        return 2 * memplan_value_bytes(m, from);
-    default:
-        return 0;
-    }
+    return sent + (moves.after ? memplan_value_bytes(m, n->res) : 0);
 }
 
 /* ---- moving blocks ------------------------------------------------------- */
@@ -283,24 +269,29 @@ static void all_to_all(Emit *e, const Node *n)
     ValueId from = node_arg(e->m, n, 0), to = n->res;
     char dim = node_dim(e->m, n, AK_DIM);
     char joined = node_dim(e->m, n, AK_FROM_DIM);
-    Cut sent = value_cut(e->m, to, dim);
-    Cut got = value_cut(e->m, from, joined);
-    int64_t members = value_cut(e->m, from, dim).size / sent.size;
+    Cut whole = value_cut(e->m, from, dim), sent = value_cut(e->m, to, dim);
+    Cut got = value_cut(e->m, from, joined), after = value_cut(e->m, to, joined);
+    BlockMoves moves = streams_block_moves(e->m, n);
+    int64_t members = whole.size / sent.size;
     int64_t bytes = memplan_value_bytes(e->m, from);
+    int64_t second = moves.before ? bytes : 0;
     PlanCollective c =
         collective_of(e, n, PLAN_ALL_TO_ALL, from, value_split(e, to, dim));
-    Cut whole = value_cut(e->m, from, dim);
-    Cut after = value_cut(e->m, to, joined);
 
     c.count /= members;
-    swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE),
-                emit_value(e, from, PLAN_READ), whole.before, members,
-                sent.size * whole.behind);
-    collective(e, c, emit_scratch(e, 0, bytes, PLAN_READ),
-               emit_scratch(e, bytes, bytes, PLAN_WRITE));
-    swap_blocks(e, emit_value(e, to, PLAN_WRITE),
-                emit_scratch(e, bytes, bytes, PLAN_READ), members, after.before,
-                got.size * after.behind);
+    if (moves.before)
+        swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE),
+                    emit_value(e, from, PLAN_READ), whole.before, members,
+                    sent.size * whole.behind);
+    collective(e, c,
+               moves.before ? emit_scratch(e, 0, bytes, PLAN_READ)
+                            : emit_value(e, from, PLAN_READ),
+               moves.after ? emit_scratch(e, second, bytes, PLAN_WRITE)
+                           : emit_value(e, to, PLAN_WRITE));
+    if (moves.after)
+        swap_blocks(e, emit_value(e, to, PLAN_WRITE),
+                    emit_scratch(e, second, bytes, PLAN_READ), members,
+                    after.before, got.size * after.behind);
 }
 
 void emit_collective(Emit *e, const Node *n)

@@ -343,18 +343,18 @@ static void world_check(Check *c)
     expert_world_check(c);
 }
 
-/* How many chunks per rank a schedule can run. */
+/* A schedule runs one chunk per rank, two, or, interleaved, any number. */
 static void chunks_check(Check *c)
 {
     const Spec *s = c->spec;
-    bool one = s->parallel.schedule == SCHED_GPIPE ||
-               s->parallel.schedule == SCHED_1F1B;
     bool many = s->parallel.schedule == SCHED_INTERLEAVED;
+    int64_t chunks = spec_v_shaped(s) ? 2 : 1;
 
-    if (one && s->parallel.vpp > 1) {
+    if (!many && s->parallel.vpp != chunks) {
         check_fail(c, "MC0230", "parallel.schedule",
-                   "schedule = %s runs one chunk per rank, but vpp = %lld",
+                   "schedule = %s runs %s per rank, but vpp = %lld",
                    value_text(c, "parallel.schedule"),
+                   chunks == 2 ? "two chunks" : "one chunk",
                    (long long)s->parallel.vpp);
         check_because(c, "parallel.vpp");
     }
@@ -411,11 +411,28 @@ static void group_check(Check *c)
                   (long long)pp);
 }
 
+/* DualPipe-V fills both arms of the V before it drains them. */
+static void dualpipe_check(Check *c)
+{
+    const Spec *s = c->spec;
+
+    if (s->derived.microbatches >= 2 * s->parallel.pp)
+        return;
+    check_fail(c, "MC0233", "parallel.schedule",
+               "schedule = dualpipe-v needs 2*pp = %lld microbatches, but a "
+               "step has %lld",
+               (long long)(2 * s->parallel.pp),
+               (long long)s->derived.microbatches);
+    microbatches_because(c);
+}
+
 static void schedule_check(Check *c)
 {
     const Spec *s = c->spec;
 
     chunks_check(c);
+    if (s->parallel.schedule == SCHED_DUALPIPE_V)
+        dualpipe_check(c);
     if (s->parallel.schedule == SCHED_INTERLEAVED && s->parallel.pp > 1 &&
         s->derived.microbatches > 0)
         group_check(c);

@@ -63,7 +63,8 @@ typedef struct {
     bool has_embedding, has_head;
 } Stage;
 
-/* v[chunk * pp + rank]: in the order in which a microbatch passes. */
+/* In the order in which a microbatch passes: chunk by chunk, on ranks 0 to
+ * pp-1, in every second chunk of a V-shaped schedule on ranks pp-1 to 0. */
 typedef struct {
     const Stage *v;
     uint32_t n;
@@ -122,6 +123,8 @@ bool spec_gated(const Spec *s);
 /* How attention communicates over cp, in every layer. */
 SpecCpComm spec_cp_comm(const Spec *s);
 StageTable stage_table(const Spec *s);
+/* Whether the second half of the stages runs up the ranks again. */
+bool spec_v_shaped(const Spec *s);
 /* The YAML's word for a module: "core_attn". */
 const char *spec_module_word(SpecModule module);
 

@@ -87,6 +87,14 @@ static void add_expert_grid(Model *x)
     add_expert_axis(x, "edp", (uint32_t)s->derived.expert_dp, stride);
 }
 
+/* Whether the head is not on the rank of the embedding. */
+static bool head_is_elsewhere(const Spec *spec)
+{
+    StageTable table = stage_table(spec);
+
+    return table.v[table.n - 1].pp != table.v[0].pp;
+}
+
 void model_mesh(Model *x)
 {
     const Spec *spec = x->spec;
@@ -96,7 +104,7 @@ void model_mesh(Model *x)
     stride = add_axis(x, "cp", spec->parallel.cp, stride);
     stride = add_axis(x, "dp", spec->derived.dense_dp, stride);
     add_axis(x, "pp", pp, stride);
-    if (spec->model.tie_embeddings && pp > 1)
+    if (spec->model.tie_embeddings && head_is_elsewhere(spec))
         add_axis(x, "embed", 2, stride * (uint32_t)(pp - 1));
     x->m->mesh.world = stride * (uint32_t)pp;
     add_expert_grid(x);

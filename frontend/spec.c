@@ -34,6 +34,12 @@ LrSchedule spec_lr(const Spec *s)
     };
 }
 
+bool spec_v_shaped(const Spec *s)
+{
+    return s->parallel.schedule == SCHED_ZB_V ||
+           s->parallel.schedule == SCHED_DUALPIPE_V;
+}
+
 StageTable stage_table(const Spec *s)
 {
     return s->stages;
@@ -130,6 +136,8 @@ static int64_t microbatches_shrink(Spec *s)
 {
     if (s->parallel.schedule == SCHED_INTERLEAVED)
         return groups_shrink(s);
+    if (s->parallel.schedule == SCHED_ZB_H1 || spec_v_shaped(s))
+        return MC_MIN(s->derived.microbatches, 2 * s->parallel.pp);
     return MC_MIN(s->derived.microbatches, SMALL_ACCUMULATION);
 }
 

@@ -3,12 +3,12 @@
  * The four ways to write a split (even, first/last, account_for_*, a layout
  * string or list) all become one table, from which everything else reads: no
  * other place computes a layer offset.  Stages are numbered in the order in
- * which a microbatch passes them, i = chunk * pp + rank, and hold consecutive
- * layers:
+ * which a microbatch passes them and hold consecutive layers:
  *
  *     8 layers, pp 2, vpp 2      i = 0   1   2   3
  *                             layers = 0-1 2-3 4-5 6-7
  *                         rank/chunk = 0/0 1/0 0/1 1/1
+ *               V-shaped: rank/chunk = 0/0 1/0 1/1 0/1
  *
  * The rules are Megatron's; the sum of the layers is num_layers by
  * construction or the split is rejected.
@@ -23,6 +23,18 @@ typedef struct {
     int64_t pp, vpp;
     int64_t *counts; /* layers of each stage */
 } Split;
+
+/* Stage `chunk` of a rank and the rank of a stage are the same sum: ranks run
+ * down, in every second chunk of a V up. */
+static int64_t turn(const Split *s, int64_t chunk, int64_t at)
+{
+    return spec_v_shaped(s->spec) && chunk % 2 ? s->pp - 1 - at : at;
+}
+
+static int64_t stage_of(const Split *s, int64_t rank, int64_t chunk)
+{
+    return chunk * s->pp + turn(s, chunk, rank);
+}
 
 static bool split_alloc(Split *s, int64_t pp, int64_t vpp)
 {
@@ -107,7 +119,7 @@ static bool ends_fail(Split *s, int64_t rest, int64_t middle)
 static bool rank_fill(Split *s, int64_t rank, int64_t layers)
 {
     for (int64_t chunk = 0; chunk < s->vpp; chunk++)
-        s->counts[chunk * s->pp + rank] = layers / s->vpp;
+        s->counts[stage_of(s, rank, chunk)] = layers / s->vpp;
     if (layers % s->vpp == 0)
         return true;
     check_fail(s->check, "MC0222", "parallel.vpp",
@@ -350,7 +362,7 @@ static bool rank_holds(const Split *s, int64_t rank)
     bool any = false;
 
     for (int64_t chunk = 0; chunk < s->vpp; chunk++) {
-        int64_t i = chunk * s->pp + rank;
+        int64_t i = stage_of(s, rank, chunk);
         any |= s->counts[i] > 0 || i == 0 || i == last;
     }
     return any;
@@ -372,6 +384,15 @@ static bool stage_check(Split *s, const Stage *stage)
     return false;
 }
 
+/* A V has two chunks per rank without being told. */
+static void v_has_two_chunks(Spec *s)
+{
+    if (!spec_v_shaped(s) || s->parallel.vpp != 1)
+        return;
+    s->parallel.vpp = 2;
+    spec_set_loc(s, "parallel.vpp", spec_loc(s, "parallel.schedule"));
+}
+
 bool stages_build(Check *c)
 {
     Split s = {.check = c, .spec = c->spec};
@@ -379,18 +400,20 @@ bool stages_build(Check *c)
     Stage *stages;
     bool ok = true;
 
+    v_has_two_chunks(c->spec);
     if (!spellings_check(c) || !split_run(&s))
         return false;
     n = s.pp * s.vpp;
     stages = arena_array(c->arena, Stage, n);
     for (int64_t i = 0; ok && i < n; i++) {
-        stages[i] = (Stage){.pp = i % s.pp, .chunk = i / s.pp,
+        stages[i] = (Stage){.pp = turn(&s, i / s.pp, i % s.pp),
+                            .chunk = i / s.pp,
                             .first_layer = layer, .num_layers = s.counts[i],
                             .has_embedding = i == 0, .has_head = i == n - 1};
         layer += s.counts[i];
         ok = stage_check(&s, &stages[i]);
     }
-    if (c->spec->parallel.vpp != s.vpp)
+    if (c->spec->parallel.vpp != s.vpp && c->spec->parallel.pp_layout)
         spec_set_loc(c->spec, "parallel.vpp",
                      spec_loc(c->spec, "parallel.pp_layout"));
     c->spec->parallel.vpp = s.vpp;

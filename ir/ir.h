@@ -189,7 +189,8 @@ typedef struct {
 typedef struct {
     uint32_t pp, chunk, first_layer, nlayers;
     bool embedding, head;
-    FuncId fwd, bwd, bwd_last; /* set by `stage` */
+    FuncId fwd, bwd; /* set by `stage`; 0: nothing to run */
+    FuncId weights;  /* the part of the backward that can wait, or 0 */
 } PipeStage;
 
 /* What has been done to a module so far; passes declare what they need. */
@@ -197,6 +198,7 @@ typedef enum {
     PROP_INFERRED = 1 << 0, PROP_GRAD = 1 << 1, PROP_LAYOUT = 1 << 2,
     PROP_OPTIMIZER = 1 << 9,
     PROP_RESHARDED = 1 << 3, PROP_STAGED = 1 << 4, PROP_PIPELINED = 1 << 5,
+    PROP_SPLIT = 1 << 10,
     PROP_FUSED = 1 << 6, PROP_STREAMS = 1 << 7, PROP_PLANNED = 1 << 8
 } Prop;
 

@@ -14,7 +14,8 @@ const char *const init_names[INIT_ONES + 1] = {"none", "normal", "zeros",
                                                "ones"};
 const char *const prop_names[PROP_NAMES] = {
     "inferred",  "grad",  "layout",  "resharded", "staged",
-    "pipelined", "fused", "streams", "planned", "optimizer"};
+    "pipelined", "fused", "streams", "planned", "optimizer",
+    "split"};
 
 int word_find(const char *const *table, int n, const char *word)
 {

@@ -228,8 +228,8 @@ static void parse_stage_word(Parser *p, PipeStage *s)
         s->fwd = (lex_expect(p, '='), parse_func_ref(p));
     else if (lex_take_word(p, "bwd"))
         s->bwd = (lex_expect(p, '='), parse_func_ref(p));
-    else if (lex_take_word(p, "last"))
-        s->bwd_last = (lex_expect(p, '='), parse_func_ref(p));
+    else if (lex_take_word(p, "weights"))
+        s->weights = (lex_expect(p, '='), parse_func_ref(p));
     else
         lex_fail(p, "MC0602", "a stage does not have that");
 }

@@ -167,7 +167,7 @@ void stages_print(const Module *m, Buf *out)
                    s->embedding ? ", embedding" : "", s->head ? ", head" : "");
         print_stage_func(m, "fwd", s->fwd, out);
         print_stage_func(m, "bwd", s->bwd, out);
-        print_stage_func(m, "last", s->bwd_last, out);
+        print_stage_func(m, "weights", s->weights, out);
         buf_puts(out, "}\n");
     }
     for (uint32_t i = 0; i < m->entry.n; i++)

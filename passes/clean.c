@@ -69,6 +69,7 @@ static void renumber(Module *m, const uint32_t *now)
     for (uint32_t i = 0; i < m->stages.n; i++) {
         m->stages.v[i].fwd.i = now[m->stages.v[i].fwd.i];
         m->stages.v[i].bwd.i = now[m->stages.v[i].bwd.i];
+        m->stages.v[i].weights.i = now[m->stages.v[i].weights.i];
     }
 }
 

@@ -68,6 +68,7 @@ bool pass_optimizer(Module *m, const Spec *spec);
 bool pass_layout(Module *m, const Spec *spec);
 bool pass_reshard(Module *m, const Spec *spec);
 bool pass_stage(Module *m, const Spec *spec);
+bool pass_split_backward(Module *m, const Spec *spec);
 bool pass_pipeline(Module *m, const Spec *spec);
 bool pass_fuse(Module *m, const Spec *spec);
 bool pass_streams(Module *m, const Spec *spec);

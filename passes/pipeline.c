@@ -70,7 +70,7 @@ static const PipeStage *stage_of_func(const Pipe *p, FuncId f)
 {
     for (uint32_t i = 0; i < p->m->stages.n; i++) {
         const PipeStage *s = &p->m->stages.v[i];
-        if (s->fwd.i == f.i || s->bwd.i == f.i)
+        if (s->fwd.i == f.i || s->bwd.i == f.i || s->weights.i == f.i)
             return s;
     }
     mc_bug(__FILE__, __LINE__, "a function of no stage");
@@ -177,11 +177,15 @@ static void send_result(Pipe *p, ValueId v, ValueId here, uint32_t mb)
     }
 }
 
+/* 0: there is nothing to run. */
 static NodeId action_call(const Pipe *p, const Action *a)
 {
     const PipeStage *s = stage_at(p, p->pp, a->chunk);
+    FuncId f = a->kind == ACTION_F   ? s->fwd
+               : a->kind == ACTION_B ? s->bwd
+                                     : s->weights;
 
-    return stage_call(p, a->kind == ACTION_F ? s->fwd : s->bwd);
+    return f.i ? stage_call(p, f) : (NodeId){0};
 }
 
 static void run_action(Pipe *p, const Action *a)
@@ -191,6 +195,8 @@ static void run_action(Pipe *p, const Action *a)
     ValueMap map = {0};
     NodeId copy;
 
+    if (call.i == 0)
+        return;
     for (uint32_t i = 0; i < n.nargs; i++) {
         ValueId v = node_arg(p->m, &n, i);
         vmap_set(&map, v, operand(p, v, a->microbatch));
@@ -274,6 +280,7 @@ static void hold_stages(Pipe *p)
         p->embedding = p->embedding || s->embedding;
         hold_tensors(p, s->fwd);
         hold_tensors(p, s->bwd);
+        hold_tensors(p, s->weights);
     }
 }
 

@@ -77,6 +77,9 @@ static const struct {
     {SCHED_GPIPE, gpipe},
     {SCHED_1F1B, one_f_one_b},
     {SCHED_INTERLEAVED, interleaved},
+    {SCHED_ZB_H1, schedule_zb_h1},
+    {SCHED_ZB_V, schedule_zb_v},
+    {SCHED_DUALPIPE_V, schedule_dualpipe_v},
 };
 
 static void number_stages(Schedule *s, const Spec *spec)

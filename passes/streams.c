@@ -141,26 +141,6 @@ static bool has_slack(const Streams *s, uint32_t pos)
     return false;
 }
 
-/* A collective on an inner dimension moves blocks before or after, which is
- * compute. */
-static bool moves_blocks(const Module *m, const Node *n)
-{
-    bool gathers = n->op == OP_ALL_GATHER;
-    char dim = (char)attr_int(m, n->attrs, AK_DIM, 0);
-    ValueId v = gathers ? n->res : node_arg(m, n, 0);
-    const Type *t = value_type(m, v);
-    const Layout *l = layout_of(m, m->values.v[v.i].layout);
-
-    if (n->op == OP_ALL_TO_ALL)
-        return true;
-    if (!gathers && n->op != OP_REDUCE_SCATTER)
-        return false;
-    for (uint8_t i = 0; i < t->ndim && t->dim[i] != dim; i++)
-        if (layout_local(m, t, l, t->dim[i]) > 1)
-            return true;
-    return false;
-}
-
 /* Whether a gradient is reduced here for the step function: the result is only
  * written to its tensor, and nobody in this function waits for it. */
 static bool is_loose(const Streams *s, uint32_t pos)
@@ -181,10 +161,12 @@ static bool is_loose(const Streams *s, uint32_t pos)
 static bool is_async(const Streams *s, uint32_t pos)
 {
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
+    BlockMoves moves = streams_block_moves(s->m, n);
 
     if (is_message(n) || is_loose(s, pos))
         return true;
-    return is_collective(n) && has_slack(s, pos) && !moves_blocks(s->m, n);
+    return is_collective(n) && has_slack(s, pos) && !moves.before &&
+           !moves.after;
 }
 
 /* ---- what is pending ----------------------------------------------------- */

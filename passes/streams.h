@@ -8,6 +8,14 @@
  * before it, so that opposite messages cannot block each other. */
 bool streams_joined(const Module *m, FuncId f, uint32_t pos);
 
+/* A collective of the runtime works on contiguous parts.  If its dimension is
+ * not the outermost one on a rank, blocks are moved by the compute stream
+ * before it or after it. */
+typedef struct {
+    bool before, after;
+} BlockMoves;
+BlockMoves streams_block_moves(const Module *m, const Node *n);
+
 /* For every position of f's body, the span of positions during which its node
  * may be running: a node on the compute stream, its own; a message or
  * collective on another stream, from the mark it waits for to the wait for its

@@ -20,6 +20,36 @@ static bool is_message(const Node *n)
     return n->op == OP_SEND || n->op == OP_RECV;
 }
 
+/* Whether a dimension before `dim` has more than one index on a rank. */
+static bool is_inner(const Module *m, ValueId v, char dim)
+{
+    const Type *t = value_type(m, v);
+    const Layout *l = layout_of(m, m->values.v[v.i].layout);
+
+    for (uint8_t i = 0; i < t->ndim && t->dim[i] != dim; i++)
+        if (layout_local(m, t, l, t->dim[i]) > 1)
+            return true;
+    return false;
+}
+
+BlockMoves streams_block_moves(const Module *m, const Node *n)
+{
+    char dim = (char)attr_int(m, n->attrs, AK_DIM, 0);
+    char from = (char)attr_int(m, n->attrs, AK_FROM_DIM, 0);
+
+    switch (n->op) {
+    case OP_ALL_GATHER:
+        return (BlockMoves){false, is_inner(m, n->res, dim)};
+    case OP_REDUCE_SCATTER:
+        return (BlockMoves){is_inner(m, node_arg(m, n, 0), dim), false};
+    case OP_ALL_TO_ALL:
+        return (BlockMoves){is_inner(m, node_arg(m, n, 0), dim),
+                            is_inner(m, n->res, from)};
+    default:
+        return (BlockMoves){false, false};
+    }
+}
+
 bool streams_joined(const Module *m, FuncId f, uint32_t pos)
 {
     const Func *func = &m->funcs.v[f.i];

@@ -50,6 +50,25 @@ static void interleaved(void **state)
     sample_free(&s);
 }
 
+/* Down the ranks and up again, so that the first rank also has the head. */
+static void v_shaped(void **state)
+{
+    sample_accept(s, "parallel.pp=2", "parallel.schedule=zb-v",
+                  "parallel.pp_first_layers=2", "model.num_layers=6");
+    static const int64_t rank[] = {0, 1, 1, 0}, layers[] = {1, 2, 2, 1};
+    StageTable t = stage_table(s.spec);
+
+    (void)state;
+    assert_int_equal(t.n, 4);
+    for (uint32_t i = 0; i < t.n; i++) {
+        assert_int_equal(t.v[i].pp, rank[i]);
+        assert_int_equal(t.v[i].chunk, i / 2);
+        assert_int_equal(t.v[i].num_layers, layers[i]);
+    }
+    assert_true(t.v[3].has_head);
+    sample_free(&s);
+}
+
 /* 30 layers do not split over 4 stages. (MC-03: NVIDIA/Megatron-LM#1304) */
 static void no_layer_is_dropped(void **state)
 {
@@ -210,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interleaved),
+        cmocka_unit_test(v_shaped),
         cmocka_unit_test(no_layer_is_dropped),
         cmocka_unit_test(last_stage_given),
         cmocka_unit_test(last_stage_with_chunks),

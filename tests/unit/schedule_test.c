@@ -232,6 +232,70 @@ static void test_odd_numbers_of_microbatches(void **state)
         }
 }
 
+/* ---- two-part backwards ------------------------------------------------------- */
+
+static Case case_timed(const char *kind, int pp, int vpp, int m)
+{
+    Case c = case_open(kind, pp, vpp, m, 0);
+
+    case_run(&c, UNIT);
+    assert_true(schedule_splits(c.s));
+    return c;
+}
+
+/* Every microbatch's F, B and W of every chunk is run, also where there are
+ * fewer than the pipeline would like. */
+static void test_few_microbatches(void **state)
+{
+    (void)state;
+    for (int pp = 2; pp <= 5; pp++)
+        for (int m = 1; m <= 12; m++) {
+            Case h1 = case_timed("zb-h1", pp, 1, m);
+            Case v = case_timed("zb-v", pp, 2, m);
+            case_close(&h1);
+            case_close(&v);
+        }
+}
+
+/* (p-1)(F+B-W) and p microbatches on every rank (Qi et al. 2023, table 2). */
+static void test_zb_h1(void **state)
+{
+    Case c = case_timed("zb-h1", 4, 1, 12);
+
+    (void)state;
+    assert_true(fabs(c.times.idle - 3 * (1 + 1 - 1)) < 1e-12);
+    expect_in_flight(&c, (uint32_t[]){4, 4, 4, 4});
+    case_close(&c);
+}
+
+/* Nothing, and 2p chunks of half a stage (Qi et al. 2024, 4). */
+static void test_zb_v(void **state)
+{
+    Case c = case_timed("zb-v", 4, 2, 12);
+
+    (void)state;
+    assert_true(c.times.idle < 1e-12);
+    expect_in_flight(&c, (uint32_t[]){8, 8, 8, 8});
+    case_close(&c);
+}
+
+/* (PP/2-1)(F&B + B - 3W) and PP+1 chunks for PP = 2p stages, where B is a whole
+ * backward and F&B both at once (DeepSeek-AI, DualPipe).  Here F sends before
+ * the backward beside it starts, so ranks wait for less. */
+static void test_dualpipe_v(void **state)
+{
+    Case c = case_timed("dualpipe-v", 4, 2, 12);
+
+    (void)state;
+    assert_true(c.times.idle <= 3 * (3 + 2 - 3));
+    expect_in_flight(&c, (uint32_t[]){9, 9, 9, 9});
+    case_close(&c);
+    for (int m = 8; m < 12; m++) {
+        c = case_timed("dualpipe-v", 4, 2, m);
+        case_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +306,10 @@ int main(void)
         cmocka_unit_test(test_interleaved_bubble_and_in_flight),
         cmocka_unit_test(test_groups_with_a_shorter_last),
         cmocka_unit_test(test_odd_numbers_of_microbatches),
+        cmocka_unit_test(test_zb_h1),
+        cmocka_unit_test(test_zb_v),
+        cmocka_unit_test(test_dualpipe_v),
+        cmocka_unit_test(test_few_microbatches),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
