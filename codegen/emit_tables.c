@@ -9,23 +9,13 @@
 
 /* ---- the job ------------------------------------------------------------- */
 
-static bool has_metrics(const Module *m, FuncId f)
-{
-    const Func *func = &m->funcs.v[f.i];
-
-    for (uint32_t i = 0; i < func->body.n; i++)
-        if (m->nodes.v[func->body.v[i].i].op == OP_METRIC)
-            return true;
-    return false;
-}
-
-/* The last stage that knows the metrics reports them. */
+/* Where the head is, the loss is known: there all metrics are reported. */
 static bool is_reporter(const Emit *e)
 {
-    for (uint32_t pp = e->pp + 1; pp < e->mem->npp; pp++)
-        if (has_metrics(e->m, e->m->entry.v[pp]))
-            return false;
-    return has_metrics(e->m, e->m->entry.v[e->pp]);
+    for (uint32_t i = 0; i < e->m->stages.n; i++)
+        if (e->m->stages.v[i].head)
+            return e->m->stages.v[i].pp == e->pp;
+    return e->pp == 0;
 }
 
 /* 0 on the one rank whose coordinates outside `used` and the pipeline's axis
