@@ -188,6 +188,8 @@ static void export_fill(Emit *e, const Tensor *t, PlanTensor *out)
     int64_t rows = 1;
 
     out->export_name = plan_add_text(e->b, sym_text(e->m->names, x->name));
+    if (strstr(sym_text(e->m->names, x->name), "{e}"))
+        out->row_dims = 1;
     while (rows < x->rows && out->row_dims < t->logical.ndim)
         rows *= t->logical.size[out->row_dims++];
     if (x->cols == 0)

@@ -64,12 +64,12 @@ static const ParamRow param_rows[] = {
      false, 1},
     {"router", "mlp.gate.weight", "mlp.gate.weight", "eh", INIT_NORMAL, false,
      1},
-    {"experts.gate", "mlp.experts.gate_proj.weight",
-     "mlp.experts.gate_proj.weight", "efh", INIT_NORMAL, false, 2},
-    {"experts.up", "mlp.experts.up_proj.weight", "mlp.experts.up_proj.weight",
-     "efh", INIT_NORMAL, false, 2},
-    {"experts.down", "mlp.experts.down_proj.weight",
-     "mlp.experts.down_proj.weight", "ehf", INIT_NORMAL, true, 2},
+    {"experts.gate", "mlp.experts.{e}.gate_proj.weight",
+     "mlp.experts.{e}.gate_proj.weight", "efh", INIT_NORMAL, false, 2},
+    {"experts.up", "mlp.experts.{e}.up_proj.weight",
+     "mlp.experts.{e}.up_proj.weight", "efh", INIT_NORMAL, false, 2},
+    {"experts.down", "mlp.experts.{e}.down_proj.weight",
+     "mlp.experts.{e}.down_proj.weight", "ehf", INIT_NORMAL, true, 2},
     {"shared.gate", "mlp.shared_experts.gate_proj.weight",
      "mlp.shared_experts.gate_proj.weight", "fh", INIT_NORMAL, false, 1},
     {"shared.up", "mlp.shared_experts.up_proj.weight",
@@ -141,9 +141,38 @@ static void export_gpt2(Model *x, const ParamRow *row, Export *file)
                                              : q + kv;
 }
 
+/* Mixtral has names of its own; it is what normalises after top-k and has
+ * neither norms of heads nor shared experts. */
+static const char *mixtral_name(const Model *x, const ParamRow *row)
+{
+    static const char *const names[][2] = {
+        {"router", "block_sparse_moe.gate.weight"},
+        {"experts.gate", "block_sparse_moe.experts.{e}.w1.weight"},
+        {"experts.down", "block_sparse_moe.experts.{e}.w2.weight"},
+        {"experts.up", "block_sparse_moe.experts.{e}.w3.weight"},
+    };
+    const Spec *s = x->spec;
+
+    if (s->model.qk_norm || s->model.moe.shared_ffn_hidden_size ||
+        s->model.moe.pre_softmax || s->model.moe.score != MOE_SOFTMAX)
+        return NULL;
+    for (size_t i = 0; i < MC_LEN(names); i++)
+        if (strcmp(row->name, names[i][0]) == 0)
+            return names[i][1];
+    return NULL;
+}
+
+static const char *family_name(const Model *x, const ParamRow *row)
+{
+    const char *mixtral = mixtral_name(x, row);
+
+    return x->gpt2 ? row->gpt2 : mixtral ? mixtral : row->llama;
+}
+
 static void export_row(Model *x, const ParamRow *row, Tensor *t)
 {
-    const char *own = x->gpt2 ? row->gpt2 : row->llama;
+    const char *own = family_name(x, row);
+    uint8_t first = strstr(own, "{e}") ? 1 : 0; /* each expert by itself */
     const char *prefix = !per_layer(row) ? ""
                          : x->gpt2       ? "transformer.h.{l}."
                                          : "model.layers.{l}.";
@@ -151,7 +180,7 @@ static void export_row(Model *x, const ParamRow *row, Tensor *t)
 
     t->file.name = sym_intern(x->m->names, full);
     t->file.rows = 1;
-    for (uint8_t i = 0; i < t->logical.ndim; i++) {
+    for (uint8_t i = first; i < t->logical.ndim; i++) {
         if (i < row->rows)
             t->file.rows *= t->logical.size[i];
         else
@@ -189,7 +218,8 @@ static void set_rest(Model *x, Tensor *t, LayoutId use)
         [FIELD_V] = SHARD_OPTIM,
         [FIELD_ACC] = SHARD_OPTIM,
     };
-    LayoutId shard = model_shard_layout(x, use, type_of(x->m, t->type), t->expert);
+    LayoutId shard =
+        model_shard_layout(x, use, type_of(x->m, t->type), t->expert);
 
     for (int i = 0; i < FIELD_COUNT; i++)
         t->rest[i] = x->spec->parallel.sharding >= from[i] ? shard : use;

@@ -197,7 +197,8 @@ typedef enum { PLAN_INIT_ZEROS, PLAN_INIT_ONES, PLAN_INIT_NORMAL } PlanInit;
  * of a matrix (logical sizes), which is transposed if asked for and placed at
  * (row, column) of the exported tensor of rows x columns; columns 0 means a
  * vector.  GPT-2's q weight [g,r,d,h] goes to columns 0..h of c_attn [h,3h],
- * transposed. */
+ * transposed.  If the exported name contains "{e}", every index of the first
+ * dimension is a tensor of its own, of rows x columns. */
 typedef struct {
     PlanStr name;
     uint32_t init; /* PlanInit */
@@ -416,6 +417,11 @@ const PlanField *plan_tensor_field(const Plan *p, const PlanTensor *t,
 /* Replaces "{l}" by the layer; false if it does not fit. */
 bool plan_layer_name(const char *pattern, uint32_t layer, char *out,
                      size_t cap);
+/* The same for "{e}" and a part of the export. */
+bool plan_part_name(const char *pattern, uint32_t part, char *out, size_t cap);
+/* How many tensors one layer is exported as: the size of the first dimension
+ * if the exported name contains "{e}", else 1. */
+int64_t plan_export_parts(const Plan *p, const PlanTensor *t);
 
 /* ---- plan_build.c: writing ----------------------------------------------- */
 

@@ -149,10 +149,16 @@ static bool check_tensor_field(PlanCheck *c, const PlanTensor *t,
 static bool check_export(PlanCheck *c, const PlanTensor *t)
 {
     int64_t rows = 1, columns = 1, height, width, bottom, right;
+    uint32_t first = 0;
 
     if (t->export_name == PLAN_NONE)
         return true;
-    for (uint32_t d = 0; d < t->dims.n; d++) {
+    if (strstr(plan_text(c->p, t->export_name), "{e}")) {
+        if (!plan_must(c, t->row_dims > 1, "an export in parts needs rows"))
+            return false;
+        first = 1;
+    }
+    for (uint32_t d = first; d < t->dims.n; d++) {
         int64_t *side = d < t->row_dims ? &rows : &columns;
         if (__builtin_mul_overflow(
                 *side, c->p->dims.v[t->dims.first + d].logical, side))

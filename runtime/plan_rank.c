@@ -111,15 +111,34 @@ const PlanField *plan_tensor_field(const Plan *p, const PlanTensor *t,
     return NULL;
 }
 
-bool plan_layer_name(const char *pattern, uint32_t layer, char *out, size_t cap)
+static bool name_fill(const char *pattern, const char *mark, uint32_t number,
+                      char *out, size_t cap)
 {
-    const char *mark = strstr(pattern, "{l}");
+    const char *at = strstr(pattern, mark);
     int n;
 
-    if (mark)
-        n = snprintf(out, cap, "%.*s%u%s", (int)(mark - pattern), pattern,
-                     layer, mark + 3);
+    if (at)
+        n = snprintf(out, cap, "%.*s%u%s", (int)(at - pattern), pattern, number,
+                     at + strlen(mark));
     else
         n = snprintf(out, cap, "%s", pattern);
     return n >= 0 && (size_t)n < cap;
+}
+
+bool plan_layer_name(const char *pattern, uint32_t layer, char *out, size_t cap)
+{
+    return name_fill(pattern, "{l}", layer, out, cap);
+}
+
+bool plan_part_name(const char *pattern, uint32_t part, char *out, size_t cap)
+{
+    return name_fill(pattern, "{e}", part, out, cap);
+}
+
+int64_t plan_export_parts(const Plan *p, const PlanTensor *t)
+{
+    bool parts = t->export_name && t->dims.n > 0 &&
+                 strstr(plan_text(p, t->export_name), "{e}");
+
+    return parts ? p->dims.v[t->dims.first].logical : 1;
 }

@@ -40,6 +40,8 @@ MC_MUST_USE Status state_init(const State *s, uint64_t seed);
 void state_store(uint32_t dtype, char *to, int64_t i, float value);
 float state_fetch(uint32_t dtype, const char *from, int64_t i);
 
+enum { STATE_NAME_BYTES = 512 };
+
 /* ---- state_walk.c -------------------------------------------------------- */
 
 /* A run of elements that lie side by side in the exported tensor. */
@@ -51,9 +53,9 @@ typedef struct {
 } StateRun;
 
 /* Calls `fn` for every run of the local part, without padding, in the order of
- * the exported tensor. */
+ * the exported tensor: of part `part` if it is exported in parts. */
 MC_MUST_USE Status state_walk(const State *s, const PlanTensor *t,
-                              const PlanField *f,
+                              const PlanField *f, uint32_t part,
                               Status (*fn)(void *self, const StateRun *run),
                               void *self);
 /* How many layers of a tensor are held (1 if it has none); the global number
@@ -62,6 +64,10 @@ uint32_t state_slots(const PlanTensor *t);
 MC_MUST_USE Status state_slot_name(const State *s, const PlanTensor *t,
                                    PlanStr pattern, uint32_t slot, char *out,
                                    size_t cap);
+/* The name under which a part of slot i is exported. */
+MC_MUST_USE Status state_export_name(const State *s, const PlanTensor *t,
+                                     uint32_t slot, uint32_t part, char *out,
+                                     size_t cap);
 
 /* ---- safetensors.c ------------------------------------------------------- */
 
@@ -96,7 +102,8 @@ MC_MUST_USE Status safe_layout(SafeFile *f, char **out_header,
  * `path`, beside it first.  `grads`: the gradients instead of the weights. */
 MC_MUST_USE Status state_save(const State *s, const char *path, bool grads);
 /* Sets parameters and masters from a file of any layout and of f32, bf16 or
- * f16.  Every exported tensor must be there with the right shape. */
+ * f16.  Every exported tensor must be there with the right shape, and no
+ * other.  Collective. */
 MC_MUST_USE Status state_load(const State *s, const char *path);
 
 /* ---- state_replicas.c ---------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 20, NAME_MAX_BYTES = 512 };
+enum { BUFFER_BYTES = 1 << 20 };
 
 /* The field that is saved: the most exact copy of the weights. */
 static const PlanField *saved_field(const State *s, const PlanTensor *t,
@@ -41,18 +41,25 @@ static char *slot_pointer(const State *s, const PlanField *f, uint32_t slot)
 /* ---- agreeing on the layout ---------------------------------------------- */
 
 /* "rows columns name\n" of each owned tensor. */
-static void list_tensor(const State *s, const PlanTensor *t, FILE *to)
+static void list_slot(const State *s, const PlanTensor *t, uint32_t slot,
+                      FILE *to)
 {
-    char name[NAME_MAX_BYTES];
+    char name[STATE_NAME_BYTES];
 
-    for (uint32_t slot = 0; slot < state_slots(t); slot++) {
+    for (uint32_t part = 0; part < plan_export_parts(s->plan, t); part++) {
         Status failed =
-            state_slot_name(s, t, t->export_name, slot, name, sizeof name);
+            state_export_name(s, t, slot, part, name, sizeof name);
         if (!failed)
             fprintf(to, "%lld %lld %s\n", (long long)t->rows,
                     (long long)t->columns, name);
         status_drop(failed);
     }
+}
+
+static void list_tensor(const State *s, const PlanTensor *t, FILE *to)
+{
+    for (uint32_t slot = 0; slot < state_slots(t); slot++)
+        list_slot(s, t, slot, to);
 }
 
 static Status list_owned(const State *s, bool grads, char **out)
@@ -176,20 +183,28 @@ static Status write_run(void *self, const StateRun *run)
     return STATUS_NONE;
 }
 
+static Status write_slot(const State *s, const PlanTensor *t,
+                         const PlanField *field, uint32_t slot,
+                         const SafeFile *f, Writer *w)
+{
+    char name[STATE_NAME_BYTES];
+
+    w->from = slot_pointer(s, field, slot);
+    for (uint32_t part = 0; part < plan_export_parts(s->plan, t); part++) {
+        STATUS_TRY(state_export_name(s, t, slot, part, name, sizeof name));
+        w->start = safe_find(f, name)->begin;
+        STATUS_TRY(state_walk(s, t, field, part, write_run, w));
+        STATUS_TRY(flush(w));
+    }
+    return STATUS_NONE;
+}
+
 static Status write_tensor(const State *s, const PlanTensor *t,
                            const PlanField *field, const SafeFile *f, Writer *w)
 {
-    char name[NAME_MAX_BYTES];
-
     w->dtype = field->dtype;
-    for (uint32_t slot = 0; slot < state_slots(t); slot++) {
-        STATUS_TRY(
-            state_slot_name(s, t, t->export_name, slot, name, sizeof name));
-        w->start = safe_find(f, name)->begin;
-        w->from = slot_pointer(s, field, slot);
-        STATUS_TRY(state_walk(s, t, field, write_run, w));
-        STATUS_TRY(flush(w));
-    }
+    for (uint32_t slot = 0; slot < state_slots(t); slot++)
+        STATUS_TRY(write_slot(s, t, field, slot, f, w));
     return STATUS_NONE;
 }
 
@@ -324,14 +339,14 @@ static Status find_tensor(const SafeFile *f, const char *path,
     return STATUS_NONE;
 }
 
-static Status load_slot(const State *s, const PlanTensor *t, const SafeFile *f,
-                        const char *path, uint32_t slot)
+static Status load_part(const State *s, const PlanTensor *t, const SafeFile *f,
+                        const char *path, uint32_t slot, uint32_t part)
 {
     static const PlanFieldKind kinds[] = {PLAN_FIELD_PARAM, PLAN_FIELD_MASTER};
-    char name[NAME_MAX_BYTES];
+    char name[STATE_NAME_BYTES];
     const SafeTensor *found = NULL;
 
-    STATUS_TRY(state_slot_name(s, t, t->export_name, slot, name, sizeof name));
+    STATUS_TRY(state_export_name(s, t, slot, part, name, sizeof name));
     STATUS_TRY(find_tensor(f, path, t, name, &found));
     for (size_t i = 0; i < MC_LEN(kinds); i++) {
         const PlanField *field = plan_tensor_field(s->plan, t, kinds[i]);
@@ -340,8 +355,16 @@ static Status load_slot(const State *s, const PlanTensor *t, const SafeFile *f,
             continue;
         r.dtype = field->dtype;
         r.to = slot_pointer(s, field, slot);
-        STATUS_TRY(state_walk(s, t, field, read_run, &r));
+        STATUS_TRY(state_walk(s, t, field, part, read_run, &r));
     }
+    return STATUS_NONE;
+}
+
+static Status load_slot(const State *s, const PlanTensor *t, const SafeFile *f,
+                        const char *path, uint32_t slot)
+{
+    for (uint32_t part = 0; part < plan_export_parts(s->plan, t); part++)
+        STATUS_TRY(load_part(s, t, f, path, slot, part));
     return STATUS_NONE;
 }
 
@@ -355,6 +378,30 @@ static Status load_all(const State *s, const SafeFile *f, const char *path)
     return STATUS_NONE;
 }
 
+/* A tensor that no rank holds belongs to another model, perhaps a deeper one. */
+static Status check_strangers(const State *s, const SafeFile *f,
+                              const char *path)
+{
+    char *header = NULL;
+    SafeFile model = {0};
+    size_t bytes = 0;
+    uint32_t n = 0, last = 0;
+    Status failed = agree(s, false, &model, &header, &bytes);
+
+    for (uint32_t i = 0; !failed && i < f->n; i++)
+        if (!safe_find(&model, f->v[i].name)) {
+            last = i;
+            n++;
+        }
+    if (n)
+        failed = status_make(STATUS_INPUT,
+                             "%s: the model has no tensor %s, and %u more", path,
+                             f->v[last].name, n - 1);
+    free(header);
+    safe_close(&model);
+    return failed;
+}
+
 Status state_load(const State *s, const char *path)
 {
     SafeFile f;
@@ -362,6 +409,8 @@ Status state_load(const State *s, const char *path)
 
     STATUS_TRY(safe_open(path, &f));
     failed = load_all(s, &f, path);
+    if (!failed)
+        failed = check_strangers(s, &f, path);
     safe_close(&f);
     return failed;
 }

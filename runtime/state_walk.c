@@ -32,6 +32,18 @@ Status state_slot_name(const State *s, const PlanTensor *t, PlanStr pattern,
                        plan_text(s->plan, pattern));
 }
 
+Status state_export_name(const State *s, const PlanTensor *t, uint32_t slot,
+                         uint32_t part, char *out, size_t cap)
+{
+    char pattern[STATE_NAME_BYTES];
+
+    STATUS_TRY(state_slot_name(s, t, t->export_name, slot, pattern,
+                               sizeof pattern));
+    if (plan_part_name(pattern, part, out, cap))
+        return STATUS_NONE;
+    return status_make(STATUS_INPUT, "the tensor name %s is too long", pattern);
+}
+
 /* The step in the exported tensor when a row or column number grows by 1. */
 static int64_t export_step(const PlanTensor *t, bool row)
 {
@@ -58,6 +70,17 @@ static void describe_axes(const State *s, const PlanTensor *t,
         local *= part.size[d];
         weight[row] *= logical;
     }
+}
+
+/* Leaves only index `part` of the first dimension, which is a tensor of its
+ * own. */
+static void choose_part(Axis *axis, int64_t part, int64_t *out_local)
+{
+    int64_t index = part - axis->first;
+
+    *out_local = index * axis->local;
+    axis->n = index >= 0 && index < axis->n ? 1 : 0;
+    axis->first = 0;
 }
 
 /* Rows first, or columns first if transposed. */
@@ -97,21 +120,26 @@ static bool next_index(const Axis *axes, uint32_t n, int64_t *i)
 }
 
 Status state_walk(const State *s, const PlanTensor *t, const PlanField *f,
+                  uint32_t part,
                   Status (*fn)(void *self, const StateRun *run), void *self)
 {
     Axis plain[PLAN_MAX_DIMS], axes[PLAN_MAX_DIMS];
     int64_t i[PLAN_MAX_DIMS] = {0};
     uint32_t n = t->dims.n;
+    int64_t local = 0;
 
     if (n == 0)
         return STATUS_NONE;
     describe_axes(s, t, f, plain);
+    if (plan_export_parts(s->plan, t) > 1)
+        choose_part(&plain[0], part, &local);
     order_axes(t, plain, axes);
     for (uint32_t d = 0; d < n; d++)
         if (axes[d].n <= 0)
             return STATUS_NONE;
     do {
         StateRun run = run_at(t, axes, n, i);
+        run.local += local;
         STATUS_TRY(fn(self, &run));
     } while (next_index(axes, n, i));
     return STATUS_NONE;

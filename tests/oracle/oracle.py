@@ -46,6 +46,21 @@ MODELS = {
     "qwen3": transformers.Qwen3Config(
         **SIZES, num_key_value_heads=4, head_dim=16, rms_norm_eps=1e-6,
         max_position_embeddings=32, tie_word_embeddings=False),
+    "mixtral": transformers.MixtralConfig(
+        **SIZES | dict(intermediate_size=64), num_key_value_heads=4,
+        num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5,
+        rope_theta=1e4, max_position_embeddings=32, sliding_window=None,
+        tie_word_embeddings=False),
+    "qwen3moe": transformers.Qwen3MoeConfig(
+        **SIZES, num_key_value_heads=4, head_dim=16, rms_norm_eps=1e-6,
+        max_position_embeddings=32, tie_word_embeddings=False,
+        num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32,
+        norm_topk_prob=True),
+    "qwen3moe_raw": transformers.Qwen3MoeConfig(
+        **SIZES, num_key_value_heads=4, head_dim=16, rms_norm_eps=1e-6,
+        max_position_embeddings=32, tie_word_embeddings=False,
+        num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
+        norm_topk_prob=False),
     "gpt2": transformers.GPT2Config(
         vocab_size=VOCAB, n_positions=32, n_embd=64, n_layer=4, n_head=8,
         n_inner=256, activation_function="gelu_new", resid_pdrop=0,

@@ -106,6 +106,8 @@ static void names_of_layers(void **state)
     assert_true(plan_layer_name("plain", 12, name, sizeof name));
     assert_string_equal(name, "plain");
     assert_false(plan_layer_name("a.{l}.b", 12, name, 6));
+    assert_true(plan_part_name("a.{e}.b", 7, name, sizeof name));
+    assert_string_equal(name, "a.7.b");
 }
 
 static const char printed_code[] =
