@@ -189,7 +189,7 @@ static Status map_file(const char *path, SafeFile *f)
     void *map = NULL;
 
     if (fd < 0)
-        return status_system(errno, "%s", path);
+        return status_make(STATUS_INPUT, "%s: %s", path, strerror(errno));
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         return status_make(STATUS_INPUT, "%s: not a file", path);

@@ -171,6 +171,28 @@ static void tokens_outside_of_the_vocabulary(void **state)
     assert_true(case_printed("is outside of the vocabulary of 48"));
 }
 
+/* ---- weights ----------------------------------------------------------------------- */
+
+/* Weights of another model are refused, in both directions. */
+static void weights_of_another_model(void **state)
+{
+    (void)state;
+    case_train("four", "");
+    case_compile("deeper", "model.num_layers=5");
+    case_compile("flatter", "model.num_layers=3 parallel.pp=3");
+    assert_int_equal(case_shell("$MEGAC run deeper --load "
+                                "four.saved/weights.safetensors"), 1);
+    assert_true(case_printed("four.saved/weights.safetensors has no tensor "
+                             "model.layers.4."));
+    assert_int_equal(case_shell("$MEGAC run flatter --load "
+                                "four.saved/weights.safetensors"), 1);
+    assert_true(case_printed("four.saved/weights.safetensors: the model has no "
+                             "tensor model.layers.3."));
+    assert_int_equal(case_shell("$MEGAC run four --load nothing.safetensors"),
+                     1);
+    assert_true(case_printed("nothing.safetensors: No such file"));
+}
+
 /* ---- full disks -------------------------------------------------------------------- */
 
 /* Runs a command with `full` a disk of 200 KB; false if this user may not
@@ -241,6 +263,7 @@ int main(void)
         cmocka_unit_test(other_executables),
         cmocka_unit_test(data_that_is_cut),
         cmocka_unit_test(tokens_outside_of_the_vocabulary),
+        cmocka_unit_test(weights_of_another_model),
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(devices_that_take_nothing),
         cmocka_unit_test(a_failed_compile_keeps_the_old),

@@ -337,7 +337,7 @@ static void wrong_models(void **state)
                                            "needs [10, 4]"));
     status_drop(s);
     s = state_load(&one.state, "/no/such/file");
-    assert_int_equal(status_code(s), STATUS_SYSTEM);
+    assert_int_equal(status_code(s), STATUS_INPUT);
     status_drop(s);
     unlink(path);
     rank_close(&one);
