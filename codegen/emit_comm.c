@@ -1,8 +1,8 @@
 /* emit_comm.c - collectives, slices, messages, and the order of streams.
  *
  * A collective of the runtime works on contiguous parts.  If the dimension is
- * the outermost one on a rank, that is what it is; otherwise blocks are moved
- * into order before or after:
+ * the outermost one on a rank, that is what it is; otherwise it is done in
+ * pieces, layer by layer, or blocks are moved into order before or after:
  *
  *     all_gather of y in [x, y, z]     reduce_scatter of y
  *       gather    -> [n, x, y', z]       move      -> [n, x, y', z]
@@ -221,24 +221,40 @@ static PlanCollective collective_of(Emit *e, const Node *n, uint32_t kind,
         .count = memplan_value_bytes(e->m, counted) / dtype_bytes(dtype)};
 }
 
+/* The i-th of n equal parts of an operand. */
+static PlanOperand piece_of(PlanOperand o, int64_t i, int64_t n)
+{
+    o.bytes /= (uint64_t)n;
+    o.offset += i * (int64_t)o.bytes;
+    return o;
+}
+
+static void collective_pieces(Emit *e, PlanCollective c, PlanOperand from,
+                              PlanOperand to, int64_t pieces)
+{
+    c.count /= pieces;
+    for (int64_t i = 0; i < pieces; i++)
+        collective(e, c, piece_of(from, i, pieces), piece_of(to, i, pieces));
+}
+
 static void all_gather(Emit *e, const Node *n)
 {
     ValueId from = node_arg(e->m, n, 0), to = n->res;
     char dim = node_dim(e->m, n, AK_DIM);
     Cut part = value_cut(e->m, from, dim);
-    int64_t members = value_cut(e->m, to, dim).size / part.size;
+    BlockMoves moves = streams_block_moves(e->m, n);
     int64_t bytes = memplan_value_bytes(e->m, to);
-    PlanOperand gathered = part.before > 1
-                               ? emit_scratch(e, 0, bytes, PLAN_WRITE)
-                               : emit_value(e, to, PLAN_WRITE);
+    PlanCollective c =
+        collective_of(e, n, PLAN_ALL_GATHER, from, value_split(e, from, dim));
 
-    collective(
-        e,
-        collective_of(e, n, PLAN_ALL_GATHER, from, value_split(e, from, dim)),
-        emit_value(e, from, PLAN_READ), gathered);
-    if (part.before > 1)
+    collective_pieces(e, c, emit_value(e, from, PLAN_READ),
+                      moves.after ? emit_scratch(e, 0, bytes, PLAN_WRITE)
+                                  : emit_value(e, to, PLAN_WRITE),
+                      moves.pieces);
+    if (moves.after)
         swap_blocks(e, emit_value(e, to, PLAN_WRITE),
-                    emit_scratch(e, 0, bytes, PLAN_READ), members, part.before,
+                    emit_scratch(e, 0, bytes, PLAN_READ),
+                    value_cut(e->m, to, dim).size / part.size, part.before,
                     part.size * part.behind);
 }
 
@@ -247,19 +263,20 @@ static void reduce_scatter(Emit *e, const Node *n)
     ValueId from = node_arg(e->m, n, 0), to = n->res;
     char dim = node_dim(e->m, n, AK_DIM);
     Cut part = value_cut(e->m, to, dim);
-    int64_t members = value_cut(e->m, from, dim).size / part.size;
+    BlockMoves moves = streams_block_moves(e->m, n);
     int64_t bytes = memplan_value_bytes(e->m, from);
-    PlanOperand all = emit_value(e, from, PLAN_READ);
+    PlanCollective c =
+        collective_of(e, n, PLAN_REDUCE_SCATTER, to, value_split(e, to, dim));
 
-    if (part.before > 1) {
-        swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE), all, part.before,
-                    members, part.size * part.behind);
-        all = emit_scratch(e, 0, bytes, PLAN_READ);
-    }
-    collective(
-        e,
-        collective_of(e, n, PLAN_REDUCE_SCATTER, to, value_split(e, to, dim)),
-        all, emit_value(e, to, PLAN_WRITE));
+    if (moves.before)
+        swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE),
+                    emit_value(e, from, PLAN_READ), part.before,
+                    value_cut(e->m, from, dim).size / part.size,
+                    part.size * part.behind);
+    collective_pieces(e, c,
+                      moves.before ? emit_scratch(e, 0, bytes, PLAN_READ)
+                                   : emit_value(e, from, PLAN_READ),
+                      emit_value(e, to, PLAN_WRITE), moves.pieces);
 }
 
 /* `dim` becomes split and `from` whole: parts of `dim` travel, and arrive as

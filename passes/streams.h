@@ -9,10 +9,13 @@
 bool streams_joined(const Module *m, FuncId f, uint32_t pos);
 
 /* A collective of the runtime works on contiguous parts.  If its dimension is
- * not the outermost one on a rank, blocks are moved by the compute stream
- * before it or after it. */
+ * not the outermost one on a rank, it is done in `pieces`, one for each index
+ * of the dimensions before it (for each layer of a stack), or, if these would
+ * be small or many, blocks are moved by the compute stream before it or after
+ * it. */
 typedef struct {
     bool before, after;
+    int64_t pieces; /* 1: all at once */
 } BlockMoves;
 BlockMoves streams_block_moves(const Module *m, const Node *n);
 

@@ -20,34 +20,48 @@ static bool is_message(const Node *n)
     return n->op == OP_SEND || n->op == OP_RECV;
 }
 
-/* Whether a dimension before `dim` has more than one index on a rank. */
-static bool is_inner(const Module *m, ValueId v, char dim)
+enum { MANY_PIECES = 256, SMALL_PIECE = 4096 }; /* elements */
+
+/* How many indices the dimensions before `dim` have on a rank. */
+static int64_t outer_size(const Module *m, ValueId v, char dim)
 {
     const Type *t = value_type(m, v);
     const Layout *l = layout_of(m, m->values.v[v.i].layout);
+    int64_t size = 1;
 
     for (uint8_t i = 0; i < t->ndim && t->dim[i] != dim; i++)
-        if (layout_local(m, t, l, t->dim[i]) > 1)
-            return true;
-    return false;
+        size *= layout_local(m, t, l, t->dim[i]);
+    return size;
+}
+
+/* For a gather or scatter whose smaller value is `part`. */
+static int64_t piece_count(const Module *m, ValueId part, char dim)
+{
+    const Layout *l = layout_of(m, m->values.v[part.i].layout);
+    int64_t elems = layout_local_elems(m, value_type(m, part), l);
+    int64_t pieces = outer_size(m, part, dim);
+
+    return pieces <= MANY_PIECES && elems / pieces >= SMALL_PIECE ? pieces : 1;
 }
 
 BlockMoves streams_block_moves(const Module *m, const Node *n)
 {
     char dim = (char)attr_int(m, n->attrs, AK_DIM, 0);
     char from = (char)attr_int(m, n->attrs, AK_FROM_DIM, 0);
+    BlockMoves moves = {false, false, 1};
 
-    switch (n->op) {
-    case OP_ALL_GATHER:
-        return (BlockMoves){false, is_inner(m, n->res, dim)};
-    case OP_REDUCE_SCATTER:
-        return (BlockMoves){is_inner(m, node_arg(m, n, 0), dim), false};
-    case OP_ALL_TO_ALL:
-        return (BlockMoves){is_inner(m, node_arg(m, n, 0), dim),
-                            is_inner(m, n->res, from)};
-    default:
-        return (BlockMoves){false, false};
+    if (n->op == OP_ALL_GATHER) {
+        moves.pieces = piece_count(m, node_arg(m, n, 0), dim);
+        moves.after = moves.pieces == 1 && outer_size(m, n->res, dim) > 1;
+    } else if (n->op == OP_REDUCE_SCATTER) {
+        moves.pieces = piece_count(m, n->res, dim);
+        moves.before =
+            moves.pieces == 1 && outer_size(m, node_arg(m, n, 0), dim) > 1;
+    } else if (n->op == OP_ALL_TO_ALL) {
+        moves.before = outer_size(m, node_arg(m, n, 0), dim) > 1;
+        moves.after = outer_size(m, n->res, from) > 1;
     }
+    return moves;
 }
 
 bool streams_joined(const Module *m, FuncId f, uint32_t pos)

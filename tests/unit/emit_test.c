@@ -108,7 +108,8 @@ static void an_update_needs_no_memory(void **state)
     "tensor @" name " : f32" type " {\n    init normal 0.02\n    " field       \
     " f32 " rest "\n}\n"
 
-/* Blocks must be put in order before or after each of them. */
+/* Blocks must be put in order before or after each of them, but for the last
+ * two, whose layers are large enough to travel one by one. */
 static const char inner[] =
     "module {layers=0, microbatches=1, props=[inferred, layout, pipelined]}\n"
     "mesh world=2 {tp=2:1}\n"
@@ -119,6 +120,10 @@ static const char inner[] =
     STATE("turned", "[s=4, h=6, d=2]", "{d@tp}", "m")
     STATE("back", "[s=4, h=6, d=2]", "{s@tp}", "m")
     STATE("part", "[s=4, h=6, d=2]", "{d@tp}", "v")
+    STATE("stack", "[l=2, h=64, d=128]", "{h@tp}", "param")
+    STATE("sums", "[l=2, h=64, d=128]", "{+tp}", "param")
+    STATE("stack_whole", "[l=2, h=64, d=128]", "{}", "m")
+    STATE("sums_part", "[l=2, h=64, d=128]", "{h@tp}", "m")
     "func @step() {\n"
     "    %x = read {tensor=@x, field=param} : f32[s=4, h=6, d=2] {h@tp}\n"
     "    %p = read {tensor=@p, field=param} : f32[s=4, h=6, d=2] {+tp}\n"
@@ -135,6 +140,15 @@ static const char inner[] =
     "    write %b {tensor=@back, field=m}\n"
     "    %s = slice %g {dim=d, axes=tp} : f32[s=4, h=6, d=2] {d@tp}\n"
     "    write %s {tensor=@part, field=v}\n"
+    "    %k = read {tensor=@stack, field=param} : f32[l=2, h=64, d=128]"
+    " {h@tp}\n"
+    "    %kg = all_gather %k {dim=h, axes=tp} : f32[l=2, h=64, d=128] {}\n"
+    "    write %kg {tensor=@stack_whole, field=m}\n"
+    "    %u = read {tensor=@sums, field=param} : f32[l=2, h=64, d=128]"
+    " {+tp}\n"
+    "    %ur = reduce_scatter %u {dim=h, axes=tp} : f32[l=2, h=64, d=128]"
+    " {h@tp}\n"
+    "    write %ur {tensor=@sums_part, field=m}\n"
     "    return\n}\nentry @step\n";
 
 static void inner_dimensions_travel(void **state)
@@ -145,8 +159,8 @@ static void inner_dimensions_travel(void **state)
     (void)state;
     emit_open(&b, inner);
     emit_check(&b, 1e-6, &compared);
-    /* @x and what was made, on two ranks; @p is a partial sum */
-    assert_int_equal(compared, 6 * 2);
+    /* @x, @stack and what was made, on two ranks; @p and @sums are partial */
+    assert_int_equal(compared, 9 * 2);
     emit_close(&b);
 }
 
