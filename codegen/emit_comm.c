@@ -287,7 +287,8 @@ static void all_to_all(Emit *e, const Node *n)
     char dim = node_dim(e->m, n, AK_DIM);
     char joined = node_dim(e->m, n, AK_FROM_DIM);
     Cut whole = value_cut(e->m, from, dim), sent = value_cut(e->m, to, dim);
-    Cut got = value_cut(e->m, from, joined), after = value_cut(e->m, to, joined);
+    Cut got = value_cut(e->m, from, joined),
+        after = value_cut(e->m, to, joined);
     BlockMoves moves = streams_block_moves(e->m, n);
     int64_t members = whole.size / sent.size;
     int64_t bytes = memplan_value_bytes(e->m, from);

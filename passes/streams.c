@@ -58,9 +58,9 @@ typedef struct {
     uint32_t issued[STREAM_COUNT], waited[STREAM_COUNT];
     bool computed[STREAM_COUNT]; /* compute nodes since it last started */
     bool attached[STREAM_COUNT]; /* has nodes that end with the function */
-    bool step;      /* f is a step function */
-    Stream *loose;  /* by FuncId: stream on which it leaves reductions, or 0 */
-    bool *ordered;  /* by FuncId */
+    bool step;                   /* f is a step function */
+    Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
+    bool *ordered; /* by FuncId */
     uint32_t mark; /* event of the compute stream's latest mark plus 1, or 0
                       if compute nodes follow it */
     uint32_t nevents;
@@ -141,6 +141,13 @@ static bool has_slack(const Streams *s, uint32_t pos)
     return false;
 }
 
+/* A sum that is all the runtime's work. */
+static bool is_sum(const Module *m, const Node *n)
+{
+    return n->op == OP_ALL_REDUCE ||
+           (n->op == OP_REDUCE_SCATTER && !streams_block_moves(m, n).before);
+}
+
 /* Whether a gradient is reduced here for the step function: the result is only
  * written to its tensor, and nobody in this function waits for it. */
 static bool is_loose(const Streams *s, uint32_t pos)
@@ -148,7 +155,7 @@ static bool is_loose(const Streams *s, uint32_t pos)
     const Func *f = &s->m->funcs.v[s->f.i];
     const Node *n = node_get(s, f->body.v[pos]);
 
-    if (s->step || n->op != OP_ALL_REDUCE || stream_of(s->m, n) != STREAM_DP)
+    if (s->step || stream_of(s->m, n) != STREAM_DP || !is_sum(s->m, n))
         return false;
     for (uint32_t i = pos + 1; i < f->body.n; i++) {
         const Node *next = node_get(s, f->body.v[i]);
@@ -295,8 +302,9 @@ static void step_leaves(Streams *s, Step *step, const Node *n)
     step->stream = stream;
     step->number = ticket.number;
     for (uint32_t i = 0; i < touched.n; i++)
-        if (touched.v[i].field == FIELD_GRAD && touched.v[i].writes)
-            state_pend(s, touched.v[i].tensor, FIELD_GRAD, ticket);
+        if (touched.v[i].writes && (touched.v[i].field == FIELD_GRAD ||
+                                    touched.v[i].field == FIELD_GSUM))
+            state_pend(s, touched.v[i].tensor, touched.v[i].field, ticket);
 }
 
 static void step_compute(Streams *s, Step *step, const Node *n)

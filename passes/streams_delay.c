@@ -143,8 +143,8 @@ static void give_work(Delay *d, uint32_t collective)
             continue;
         if (p.sum != p.product)
             move_behind(d, p.sum, collective);
-        move_behind(d, p.product, p.sum != p.product ? collective - 1
-                                                     : collective);
+        move_behind(d, p.product,
+                    p.sum != p.product ? collective - 1 : collective);
         return;
     }
 }

@@ -9,6 +9,7 @@
  * join.
  */
 #include "passes/streams.h"
+#include "passes/streams_priv.h"
 
 static const Node *node_at(const Module *m, const Func *f, uint32_t pos)
 {
@@ -22,8 +23,7 @@ static bool is_message(const Node *n)
 
 enum { MANY_PIECES = 256, SMALL_PIECE = 4096 }; /* elements */
 
-/* How many indices the dimensions before `dim` have on a rank. */
-static int64_t outer_size(const Module *m, ValueId v, char dim)
+int64_t streams_outer_size(const Module *m, ValueId v, char dim)
 {
     const Type *t = value_type(m, v);
     const Layout *l = layout_of(m, m->values.v[v.i].layout);
@@ -39,7 +39,7 @@ static int64_t piece_count(const Module *m, ValueId part, char dim)
 {
     const Layout *l = layout_of(m, m->values.v[part.i].layout);
     int64_t elems = layout_local_elems(m, value_type(m, part), l);
-    int64_t pieces = outer_size(m, part, dim);
+    int64_t pieces = streams_outer_size(m, part, dim);
 
     return pieces <= MANY_PIECES && elems / pieces >= SMALL_PIECE ? pieces : 1;
 }
@@ -52,14 +52,15 @@ BlockMoves streams_block_moves(const Module *m, const Node *n)
 
     if (n->op == OP_ALL_GATHER) {
         moves.pieces = piece_count(m, node_arg(m, n, 0), dim);
-        moves.after = moves.pieces == 1 && outer_size(m, n->res, dim) > 1;
+        moves.after =
+            moves.pieces == 1 && streams_outer_size(m, n->res, dim) > 1;
     } else if (n->op == OP_REDUCE_SCATTER) {
         moves.pieces = piece_count(m, n->res, dim);
-        moves.before =
-            moves.pieces == 1 && outer_size(m, node_arg(m, n, 0), dim) > 1;
+        moves.before = moves.pieces == 1 &&
+                       streams_outer_size(m, node_arg(m, n, 0), dim) > 1;
     } else if (n->op == OP_ALL_TO_ALL) {
-        moves.before = outer_size(m, node_arg(m, n, 0), dim) > 1;
-        moves.after = outer_size(m, n->res, from) > 1;
+        moves.before = streams_outer_size(m, node_arg(m, n, 0), dim) > 1;
+        moves.after = streams_outer_size(m, n->res, from) > 1;
     }
     return moves;
 }

@@ -62,8 +62,23 @@ static bool is_gradient_read(const Overlap *o, const Node *n, TensorId *out)
     if (n->op != OP_READ)
         return false;
     *out = effects_target(o->m, n, &f);
-    return f == FIELD_GRAD && o->m->tensors.v[out->i].per_layer &&
-           effect_field(o->m, *out, FIELD_GSUM) == FIELD_GRAD;
+    return f == FIELD_GRAD && o->m->tensors.v[out->i].per_layer;
+}
+
+/* A sum over replicas: in place, or scattered into the complete gradient's own
+ * memory, along what is the outermost dimension of a layer. */
+static bool is_reduction(const Overlap *o, const Node *n, TensorId t)
+{
+    bool in_place = effect_field(o->m, t, FIELD_GSUM) == FIELD_GRAD;
+    char dim = (char)attr_int(o->m, n->attrs, AK_DIM, 0);
+
+    if (!(attr_axes(o->m, n->attrs, AK_AXES) & mesh_axis(o->m, "dp")))
+        return false;
+    if (n->op == OP_ALL_REDUCE)
+        return in_place;
+    return n->op == OP_REDUCE_SCATTER && !in_place &&
+           streams_outer_size(o->m, n->res, dim) ==
+               type_size(value_type(o->m, n->res), 'l');
 }
 
 /* The only use of a node's result, or none. */
@@ -94,9 +109,7 @@ static void find_reduction(Overlap *o, NodeId id)
     if (!is_gradient_read(o, node_get(o, id), &r.tensor))
         return;
     r.reduce = only_use(o, id);
-    if (node_get(o, r.reduce)->op != OP_ALL_REDUCE ||
-        !(attr_axes(o->m, node_get(o, r.reduce)->attrs, AK_AXES) &
-          mesh_axis(o->m, "dp")))
+    if (!is_reduction(o, node_get(o, r.reduce), r.tensor))
         return;
     r.write = only_use(o, r.reduce);
     if (node_get(o, r.write)->op == OP_WRITE &&
@@ -130,8 +143,7 @@ static void drop_small(Overlap *o)
 
 static bool adds_to(const Overlap *o, NodeId id, TensorId t)
 {
-    const StateUse *use =
-        effects_find(o->m, o->fx.node[id.i], t, FIELD_GRAD);
+    const StateUse *use = effects_find(o->m, o->fx.node[id.i], t, FIELD_GRAD);
 
     return node_get(o, id)->op == OP_CALL && use && use->writes;
 }
@@ -151,7 +163,8 @@ static NodeId layer_scan(const Overlap *o, FuncId f, TensorId t)
         found = func->body.v[i];
     }
     return found.i && call_scan(o->m, node_get(o, found)).over == 'l'
-               ? found : (NodeId){0};
+               ? found
+               : (NodeId){0};
 }
 
 static FuncId callee(const Overlap *o, NodeId call)
@@ -161,8 +174,8 @@ static FuncId callee(const Overlap *o, NodeId call)
 
 static bool disjoint(const Overlap *o, NodeId a, NodeId b)
 {
-    Scan x = call_scan(o->m, node_get(o, a)), y = call_scan(o->m,
-                                                            node_get(o, b));
+    Scan x = call_scan(o->m, node_get(o, a)),
+         y = call_scan(o->m, node_get(o, b));
 
     return x.first + x.count <= y.first || y.first + y.count <= x.first;
 }
@@ -235,8 +248,8 @@ static const char *copy_name(const Module *m, FuncId from)
 static FuncId func_copy(Overlap *o, FuncId from, ValueMap *map)
 {
     Module *m = o->m;
-    FuncId f = func_new(m, copy_name(m, from), FUNC_GRAPH,
-                        func_of(m, from)->loc);
+    FuncId f =
+        func_new(m, copy_name(m, from), FUNC_GRAPH, func_of(m, from)->loc);
 
     for (uint32_t i = 0; i < func_of(m, from)->params.n; i++) {
         ValueId old = func_of(m, from)->params.v[i];
@@ -274,7 +287,7 @@ static ValueId copy_for_layer(Overlap *o, FuncId f, NodeId id, ValueId arg)
     TypeId type = {0};
     NodeId made;
 
-    if (old.op != OP_ALL_REDUCE) {
+    if (old.op == OP_READ || old.op == OP_WRITE) {
         list[n++] = *attr_find(m, attrs, AK_TENSOR);
         list[n++] = *attr_find(m, attrs, AK_FIELD);
         attrs = attrs_intern(m, list, n);

@@ -5,6 +5,11 @@
 #include "ir/ir.h"
 #include "passes/effects.h"
 
+/* ---- streams_extent.c ---------------------------------------------------- */
+
+/* How many indices the dimensions before `dim` have on a rank. */
+int64_t streams_outer_size(const Module *m, ValueId v, char dim);
+
 /* ---- streams_overlap.c --------------------------------------------------- */
 
 /* Moves reductions of gradients from a step function into the backward of its
