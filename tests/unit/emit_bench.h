@@ -41,7 +41,7 @@ typedef struct EmitBench {
     Plan *plans; /* by pp coordinate */
     EmitRank *ranks;
     uint32_t world;
-    float metric[PLAN_METRICS]; /* as the last rank gives them */
+    float metric[PLAN_METRICS]; /* as the reporter gives them */
 } EmitBench;
 
 static const char emit_spec[] = "version: 1\n"
@@ -126,8 +126,10 @@ static inline float emit_scalar(void *self, PlanScalar what)
 static inline Status emit_metric(void *self, PlanMetric what, float value)
 {
     EmitRank *r = self;
+    const PlanJob *job = r->plan->job.v;
 
-    if (r->rank + 1 == r->bench->world)
+    if (job->has_reporter && plan_expr_value(r->plan, job->reporter,
+                                             r->rank) == 0)
         r->bench->metric[what] = value;
     return STATUS_NONE;
 }
