@@ -154,6 +154,60 @@ static void print_topk(Route *r)
         buf_printf(r->out, TOPK, r->name);
 }
 
+/* ---- capacity ------------------------------------------------------------ */
+
+/* SP x BP parts of SN x BN tokens on a rank.  An expert that is not crowded
+ * keeps its tokens; else a token stays if fewer than C come before it. */
+static const char FIT[] =
+    "    PARTS(at, E * SP * BP) {\n"
+    "        const i64 e = at / (SP * BP), s0 = at / BP % SP * SN;\n"
+    "        const i64 b0 = at % BP * BN;\n"
+    "        i64 chosen = 0, before = 0;\n"
+    "        for (i64 i = 0; i < SN * BN; i++)\n"
+    "            chosen += choice[TOKEN(i)] != 0.0f;\n"
+    "        for (i64 i = 0; i < SN * BN; i++) {\n"
+    "            const i64 mine = TOKEN(i);\n"
+    "            i64 rank = before;\n"
+    "            before += choice[mine] != 0.0f;\n"
+    "            if (BY_SCORE && chosen > C && choice[mine] != 0.0f) {\n"
+    "                rank = 0;\n"
+    "                for (i64 k = 0; k < SN * BN; k++) {\n"
+    "                    const i64 other = TOKEN(k);\n"
+    "                    rank += choice[other] != 0.0f &&\n"
+    "                            (score[other] > score[mine] ||\n"
+    "                             (score[other] == score[mine] && k < i));\n"
+    "                }\n"
+    "            }\n"
+    "            out[mine] = choice[mine] != 0.0f && rank < C ? 1.0f : "
+    "0.0f;\n"
+    "        }\n"
+    "    }\n"
+    "}\n"
+    "#undef TOKEN\n";
+
+static void print_fit(Route *r)
+{
+    const Type *t = value_type(r->m, r->n->res);
+    AttrsId attrs = r->n->attrs;
+    ValueId x = arg_of(r, 0);
+    long long sn = type_size(t, 's') / attr_int(r->m, attrs, AK_S_PARTS, 1);
+    long long bn = type_size(t, 'b') / attr_int(r->m, attrs, AK_B_PARTS, 1);
+
+    buf_printf(r->out,
+               "#define TOKEN(i) (((s0 + (i) / BN) * (BP * BN) + b0 + (i) %% "
+               "BN) * E + e)\nKERNEL(%s)\n{\n"
+               "    enum { TEAM = WARP, E = %lld, C = %lld, SN = %lld, BN = "
+               "%lld, SP = %lld, BP = %lld, BY_SCORE = %lld };\n",
+               r->name, local(r, x, 'e'),
+               (long long)attr_int(r->m, attrs, AK_SIZE, 1), sn, bn,
+               local(r, x, 's') / sn, local(r, x, 'b') / bn,
+               (long long)attr_int(r->m, attrs, AK_BY_SCORE, 0));
+    print_pointer(r, "choice", "const ", DT_F32, 0);
+    print_pointer(r, "score", "const ", DT_F32, 1);
+    print_pointer(r, "out", "", DT_F32, 2);
+    buf_puts(r->out, FIT);
+}
+
 /* ---- to the experts ------------------------------------------------------ */
 
 static const char DISPATCH[] =
@@ -289,6 +343,9 @@ void route_print(const Module *m, NodeId n, const char *name, Buf *out,
     switch (r.n->op) {
     case OP_TOPK:
         print_topk(&r);
+        break;
+    case OP_FIT:
+        print_fit(&r);
         break;
     case OP_DISPATCH:
         print_dispatch(&r);

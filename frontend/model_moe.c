@@ -5,15 +5,18 @@
  *   weight = scores · choice     [s,b,e], perhaps normalised
  *   y      = combine(weight, experts(dispatch(n)))
  *
- * Experts work on [e,c,h]: c slots for each expert.  On a rank there are as
- * many slots as tokens, for all of them may choose the same expert, and so no
- * token is ever dropped.  Where ranks hold different experts, `dispatch` leaves
+ * Experts work on [e,c,h]: c slots for each expert.  Without a capacity factor
+ * there are as many slots as tokens on a rank, for all of them may choose the
+ * same expert, and no token is ever dropped; that takes memory and time for
+ * experts / top_k times as many rows as are filled.  Where ranks hold different experts, `dispatch` leaves
  * all experts' blocks of the rank's own tokens and a layout asks for all
  * tokens' blocks of the rank's own experts: the all-to-all is a conversion.
  *
  * Balancing losses are further sums that the backward starts from.
  */
 #include "frontend/model_priv.h"
+
+#include <math.h>
 
 typedef struct {
     Model *x;
@@ -201,6 +204,54 @@ static void balance(Router *r)
 
 /* ---- the experts --------------------------------------------------------- */
 
+/* Into how many parts ranks cut s and b: an expert's capacity is for the tokens
+ * of one rank, whatever the layout. */
+static int64_t sequence_parts(const Spec *s)
+{
+    return s->parallel.cp * (s->parallel.sp ? s->parallel.tp : 1);
+}
+
+static int64_t token_parts(const Spec *s)
+{
+    return sequence_parts(s) * s->derived.dense_dp;
+}
+
+/* Slots of an expert for the tokens of one rank: all of them, or
+ * ceil(tokens k / experts * factor) (Fedus et al. 2021, section 2.1). */
+static int64_t capacity(const Router *r)
+{
+    const Spec *s = r->spec;
+    int64_t tokens = r->x->s * r->x->b / token_parts(s);
+    double even = (double)(tokens * s->model.moe.top_k) /
+                  (double)s->model.moe.num_experts;
+    double slots = ceil(even * s->model.moe.capacity_factor);
+
+    if (s->model.moe.capacity_factor == 0.0 || slots > (double)tokens)
+        return tokens;
+    return MC_MAX((int64_t)slots, 1);
+}
+
+/* Without the tokens for which their expert has no slot. */
+static ValueId fitting(Router *r, ValueId weight)
+{
+    Model *x = r->x;
+    const Spec *s = r->spec;
+    ValueId args[] = {r->choice, weight};
+    Attr list[] = {attr_of_int(AK_SIZE, capacity(r)),
+                   attr_of_int(AK_S_PARTS, sequence_parts(s)),
+                   attr_of_int(AK_B_PARTS, s->derived.dense_dp),
+                   attr_of_int(AK_BY_SCORE,
+                               s->model.moe.drop_policy == MOE_DROP_PROBS)};
+
+    if (s->model.moe.capacity_factor == 0.0)
+        return r->choice;
+    model_at(x, "model.moe.capacity_factor");
+    return model_name(x,
+                      ir_op(x->m, x->f, OP_FIT, args, 2,
+                            attrs_intern(x->m, list, MC_LEN(list)), x->loc),
+                      "kept");
+}
+
 /* The value where the dispatcher wants it: gathered over the experts' ranks,
  * or where it is. */
 static ValueId at_dispatcher(Router *r, ValueId v)
@@ -216,11 +267,11 @@ static ValueId at_dispatcher(Router *r, ValueId v)
 static ValueId routed_experts(Router *r, ValueId n)
 {
     Model *x = r->x;
-    ValueId weight = at_dispatcher(r, router_weight(r));
-    ValueId choice = at_dispatcher(r, r->choice);
+    ValueId weight = router_weight(r);
+    ValueId choice = at_dispatcher(r, fitting(r, weight));
     ValueId out[] = {choice, choice, at_dispatcher(r, n)};
-    ValueId back[] = {choice, weight, {0}};
-    Attr slots = attr_of_int(AK_SIZE, x->s * x->b);
+    ValueId back[] = {choice, at_dispatcher(r, weight), {0}};
+    Attr slots = attr_of_int(AK_SIZE, capacity(r) * token_parts(r->spec));
     ValueId rows;
 
     model_at(x, "model.moe.dispatcher");

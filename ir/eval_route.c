@@ -129,6 +129,87 @@ void eval_topk(EvalStep *s)
     free(r.chosen);
 }
 
+/* ---- capacity ------------------------------------------------------------- */
+
+static bool is_chosen(const EvalStep *s, EvalNum x)
+{
+    return s->e->opt.kind == EVAL_FP64 ? x.f != 0 : x.residue != 0;
+}
+
+/* One expert's tokens in one part: offsets into choice and score. */
+typedef struct {
+    int64_t *choice, *score;
+    int64_t n;
+} Crowd;
+
+/* How many come before token i: those of a higher score, or earlier. */
+static int64_t crowd_rank(EvalStep *s, const Crowd *c, int64_t i)
+{
+    const EvalNum *score = step_arg(s, 1)->at;
+    EvalKind kind = s->e->opt.kind;
+    int64_t rank = 0;
+
+    if (!attr_int(s->e->m, s->node->attrs, AK_BY_SCORE, 0))
+        return i;
+    for (int64_t k = 0; k < c->n; k++) {
+        EvalNum mine = score[c->score[i]], other = score[c->score[k]];
+
+        rank += greater(kind, other, mine) ||
+                (k < i && !greater(kind, mine, other));
+    }
+    return rank;
+}
+
+static void crowd_fit(EvalStep *s, Crowd *c, EvalArray *out)
+{
+    int64_t size = attr_int(s->e->m, s->node->attrs, AK_SIZE, 1);
+
+    for (int64_t i = 0; i < c->n; i++)
+        if (crowd_rank(s, c, i) < size)
+            out->at[c->choice[i]] = num_of_double(s->e->opt.kind, 1);
+    c->n = 0;
+}
+
+/* Tokens per part along a dimension. */
+static int64_t part_size(const EvalStep *s, char dim, AttrKey parts)
+{
+    const Type *t = value_type(s->e->m, s->node->res);
+
+    return type_size(t, dim) / attr_int(s->e->m, s->node->attrs, parts, 1);
+}
+
+void eval_fit(EvalStep *s)
+{
+    const EvalArray *choice = step_arg(s, 0), *score = step_arg(s, 1);
+    EvalArray *out = step_out(s, 0);
+    int64_t in_s = part_size(s, 's', AK_S_PARTS);
+    int64_t in_b = part_size(s, 'b', AK_B_PARTS);
+    const char dims[] = {'e', 'g', 'r', 's', 'b'}; /* g, r: the part */
+    int64_t size[] = {array_size(choice, 'e'), array_size(choice, 's') / in_s,
+                      array_size(choice, 'b') / in_b, in_s, in_b};
+    Crowd c = {.choice = scratch_of(in_s * in_b, sizeof(int64_t)),
+               .score = scratch_of(in_s * in_b, sizeof(int64_t))};
+    Walk w = walk_dims(dims, size, 5);
+
+    walk_add(&w, choice);
+    walk_add(&w, score);
+    for (; w.more; walk_next(&w)) {
+        int64_t s0 = walk_index(&w, 'g') * in_s, b0 = walk_index(&w, 'r') * in_b;
+        int64_t at = w.off[0] + s0 * array_stride(choice, 's') +
+                     b0 * array_stride(choice, 'b');
+
+        if (is_chosen(s, choice->at[at])) {
+            c.choice[c.n] = at;
+            c.score[c.n++] = w.off[1] + s0 * array_stride(score, 's') +
+                             b0 * array_stride(score, 'b');
+        }
+        if (walk_index(&w, 's') == in_s - 1 && walk_index(&w, 'b') == in_b - 1)
+            crowd_fit(s, &c, out);
+    }
+    free(c.choice);
+    free(c.score);
+}
+
 /* ---- the ways ------------------------------------------------------------- */
 
 /* Walks the tokens that chose each expert, with the slot of each. */
@@ -136,11 +217,6 @@ typedef struct {
     Walk w; /* over e, s, b; array 0 is the choice */
     int64_t slot;
 } Route;
-
-static bool is_chosen(const EvalStep *s, EvalNum x)
-{
-    return s->e->opt.kind == EVAL_FP64 ? x.f != 0 : x.residue != 0;
-}
 
 static Route route_of(const EvalArray *choice)
 {

@@ -536,6 +536,15 @@ const char *infer_topk(Module *m, Op op, const ValueId *args, uint32_t nargs,
     return infer_sig(m, op, args, nargs, attrs, &f32, out);
 }
 
+const char *infer_fit(Module *m, Op op, const ValueId *args, uint32_t nargs,
+                      AttrsId attrs, TypeId *out)
+{
+    const DType f32 = DT_F32, want[] = {DT_F32, DT_F32};
+    const char *bad = want_dtypes(m, args, nargs, want);
+
+    return bad ? bad : infer_sig(m, op, args, nargs, attrs, &f32, out);
+}
+
 /* The rows may be of any floating-point type and keep it. */
 static const char *infer_routed(Module *m, Op op, const ValueId *args,
                                 AttrsId attrs, TypeId *out)
@@ -550,14 +559,8 @@ static const char *infer_routed(Module *m, Op op, const ValueId *args,
 const char *infer_dispatch(Module *m, Op op, const ValueId *args,
                            uint32_t nargs, AttrsId attrs, TypeId *out)
 {
-    const char *bad = infer_routed(m, op, args, attrs, out);
-
     (void)nargs;
-    if (!bad && type_size(type_of(m, *out), 'c') <
-                    type_size(value_type(m, args[2]), 's') *
-                        type_size(value_type(m, args[2]), 'b'))
-        bad = "has fewer slots than there are tokens";
-    return bad;
+    return infer_routed(m, op, args, attrs, out);
 }
 
 const char *infer_combine(Module *m, Op op, const ValueId *args,

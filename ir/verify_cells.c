@@ -72,6 +72,20 @@ const char *verify_topk(Module *m, const Node *n)
     return verify_float(m, n);
 }
 
+const char *verify_fit(Module *m, const Node *n)
+{
+    const Type *t = value_type(m, n->res);
+    int64_t s_parts = attr_int(m, n->attrs, AK_S_PARTS, 1);
+    int64_t b_parts = attr_int(m, n->attrs, AK_B_PARTS, 1);
+
+    if (attr_int(m, n->attrs, AK_SIZE, 0) < 1)
+        return "needs a positive `size`";
+    if (s_parts < 1 || b_parts < 1 || type_size(t, 's') % s_parts ||
+        type_size(t, 'b') % b_parts)
+        return "its `s_parts` and `b_parts` do not divide the tokens";
+    return NULL;
+}
+
 /* ---- state --------------------------------------------------------------- */
 
 /* An accumulator adds any floating-point value; a write keeps the type. */

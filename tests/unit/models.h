@@ -68,6 +68,12 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "model.moe.scaling_factor=2.5"},
     {"parallel.ep=2", "model.moe.pre_softmax=true",
      "model.moe.shared_ffn_hidden_size=64", "training.precision=bf16"},
+    {"parallel.ep=2", "model.moe.capacity_factor=0.5"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2",
+     "model.moe.capacity_factor=0.7", "model.moe.drop_policy=position",
+     "model.moe.dispatcher=allgather"},
+    {"parallel.cp=2", "parallel.ep=2", "parallel.world_size=2",
+     "parallel.cp_comm=a2a"},
     {"parallel.tp=8", "parallel.sp=true", "parallel.ep=4", "parallel.etp=2",
      "parallel.world_size=16"},
 };
