@@ -348,7 +348,8 @@ static void world_check(Check *c)
 static void chunks_check(Check *c)
 {
     const Spec *s = c->spec;
-    bool many = s->parallel.schedule == SCHED_INTERLEAVED;
+    bool interleaved = s->parallel.schedule == SCHED_INTERLEAVED;
+    bool many = interleaved || s->parallel.schedule == SCHED_CSV;
     int64_t chunks = spec_v_shaped(s) ? 2 : 1;
 
     if (!many && s->parallel.vpp != chunks) {
@@ -363,7 +364,7 @@ static void chunks_check(Check *c)
         check_fail(c, "MC0231", "parallel.vpp",
                    "vpp = %lld chunks per rank need pp > 1",
                    (long long)s->parallel.vpp);
-    if (many && s->parallel.vpp == 1)
+    if (interleaved && s->parallel.vpp == 1)
         check_fail(c, "MC0231", "parallel.schedule",
                    "the interleaved schedule needs vpp > 1");
 }
@@ -432,6 +433,8 @@ static void schedule_check(Check *c)
     const Spec *s = c->spec;
 
     chunks_check(c);
+    if (s->schedule_file)
+        schedule_file_check(c);
     if (s->parallel.schedule == SCHED_DUALPIPE_V)
         dualpipe_check(c);
     if (s->parallel.schedule == SCHED_INTERLEAVED && s->parallel.pp > 1 &&

@@ -70,6 +70,24 @@ typedef struct {
     uint32_t n;
 } StageTable;
 
+/* ---- schedule_file.c: a schedule from a CSV file ------------------------- */
+
+typedef struct {
+    char kind; /* F, B, I or W: torch.distributed.pipelining's letters */
+    uint32_t stage, microbatch;
+} ScheduleCell;
+
+typedef struct {
+    ScheduleCell *v;
+    uint32_t n;
+} ScheduleRow;
+
+typedef struct {
+    ScheduleRow *rows; /* one per pipeline rank */
+    uint32_t *rank;    /* by stage */
+    uint32_t nstages;
+} ScheduleFile;
+
 /* ---- the specification -------------------------------------------------- */
 
 /* Numbers that follow from several keys and are no keys themselves. */
@@ -92,6 +110,8 @@ typedef struct {
 #include "frontend/schema.def"
     SpecDerived derived;
     StageTable stages;
+    const char *schedule_path; /* the file that parallel.schedule names */
+    const ScheduleFile *schedule_file;
     Loc *locs; /* by row of schema.def */
 } Spec;
 #undef SECTION

@@ -133,6 +133,11 @@ typedef struct {
     Loc by_default; /* of every value that nobody gave */
 } Check;
 
+/* NULL after errors. */
+ScheduleFile *schedule_file_read(Check *c);
+/* Every stage runs every microbatch of a step once, in whole or in parts. */
+bool schedule_file_check(Check *c);
+
 /* Fills in what the YAML leaves open; divisions that do not come out are left
  * for check_rules to report. */
 void derive_values(Spec *s);

@@ -137,7 +137,11 @@ void value_print(const Key *key, const Spec *s, Buf *out)
         text_print(*(const char *const *)field, out);
         break;
     case KIND_CHOICE:
-        choice_print(key, *(const int *)field, out);
+        if (key == schema_key("parallel.schedule") &&
+            s->parallel.schedule == SCHED_CSV)
+            text_print(s->schedule_path, out);
+        else
+            choice_print(key, *(const int *)field, out);
         break;
     case KIND_INT_LIST:
     case KIND_CHOICE_LIST:

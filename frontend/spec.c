@@ -136,6 +136,8 @@ static int64_t microbatches_shrink(Spec *s)
 {
     if (s->parallel.schedule == SCHED_INTERLEAVED)
         return groups_shrink(s);
+    if (s->schedule_file)
+        return s->derived.microbatches;
     if (s->parallel.schedule == SCHED_ZB_H1 || spec_v_shaped(s))
         return MC_MIN(s->derived.microbatches, 2 * s->parallel.pp);
     return MC_MIN(s->derived.microbatches, SMALL_ACCUMULATION);

@@ -22,18 +22,33 @@ typedef struct {
     const Spec *spec;
     int64_t pp, vpp;
     int64_t *counts; /* layers of each stage */
+    int64_t *rank, *chunk; /* of each stage */
+    int64_t *stage;  /* of each [rank][chunk] */
 } Split;
 
-/* Stage `chunk` of a rank and the rank of a stage are the same sum: ranks run
- * down, in every second chunk of a V up. */
-static int64_t turn(const Split *s, int64_t chunk, int64_t at)
+/* Ranks run down, in every second chunk of a V up; or as a file says. */
+static int64_t stage_rank(const Split *s, int64_t i)
 {
-    return spec_v_shaped(s->spec) && chunk % 2 ? s->pp - 1 - at : at;
+    int64_t at = i % s->pp;
+
+    if (s->spec->schedule_file)
+        return s->spec->schedule_file->rank[i];
+    return spec_v_shaped(s->spec) && i / s->pp % 2 ? s->pp - 1 - at : at;
 }
 
-static int64_t stage_of(const Split *s, int64_t rank, int64_t chunk)
+static void split_place(Split *s)
 {
-    return chunk * s->pp + turn(s, chunk, rank);
+    int64_t n = s->pp * s->vpp;
+    int64_t *held = arena_array(s->check->arena, int64_t, s->pp);
+
+    s->rank = arena_array(s->check->arena, int64_t, n);
+    s->chunk = arena_array(s->check->arena, int64_t, n);
+    s->stage = arena_array(s->check->arena, int64_t, n);
+    for (int64_t i = 0; i < n; i++) {
+        s->rank[i] = stage_rank(s, i);
+        s->chunk[i] = held[s->rank[i]]++;
+        s->stage[s->rank[i] * s->vpp + s->chunk[i]] = i;
+    }
 }
 
 static bool split_alloc(Split *s, int64_t pp, int64_t vpp)
@@ -46,7 +61,17 @@ static bool split_alloc(Split *s, int64_t pp, int64_t vpp)
                    (long long)vpp);
         return false;
     }
+    if (s->spec->schedule_file &&
+        pp * vpp != s->spec->schedule_file->nstages) {
+        check_fail(s->check, "MC0234", "parallel.schedule",
+                   "%s has %u stages, but pp*vpp = %lld*%lld",
+                   s->spec->schedule_path, s->spec->schedule_file->nstages,
+                   (long long)pp, (long long)vpp);
+        check_because(s->check, "parallel.vpp");
+        return false;
+    }
     s->counts = arena_array(s->check->arena, int64_t, pp * vpp);
+    split_place(s);
     return true;
 }
 
@@ -119,7 +144,7 @@ static bool ends_fail(Split *s, int64_t rest, int64_t middle)
 static bool rank_fill(Split *s, int64_t rank, int64_t layers)
 {
     for (int64_t chunk = 0; chunk < s->vpp; chunk++)
-        s->counts[stage_of(s, rank, chunk)] = layers / s->vpp;
+        s->counts[s->stage[rank * s->vpp + chunk]] = layers / s->vpp;
     if (layers % s->vpp == 0)
         return true;
     check_fail(s->check, "MC0222", "parallel.vpp",
@@ -362,7 +387,7 @@ static bool rank_holds(const Split *s, int64_t rank)
     bool any = false;
 
     for (int64_t chunk = 0; chunk < s->vpp; chunk++) {
-        int64_t i = stage_of(s, rank, chunk);
+        int64_t i = s->stage[rank * s->vpp + chunk];
         any |= s->counts[i] > 0 || i == 0 || i == last;
     }
     return any;
@@ -384,13 +409,25 @@ static bool stage_check(Split *s, const Stage *stage)
     return false;
 }
 
-/* A V has two chunks per rank without being told. */
-static void v_has_two_chunks(Spec *s)
+/* A V has two chunks per rank, and a file as many as it has, without being
+ * told. */
+static bool chunks_by_schedule(Check *c)
 {
-    if (!spec_v_shaped(s) || s->parallel.vpp != 1)
-        return;
-    s->parallel.vpp = 2;
+    Spec *s = c->spec;
+    int64_t chunks = spec_v_shaped(s) ? 2 : 1;
+
+    if (s->parallel.schedule == SCHED_CSV) {
+        if (!s->schedule_file)
+            s->schedule_file = schedule_file_read(c);
+        if (!s->schedule_file)
+            return false;
+        chunks = s->schedule_file->nstages / s->parallel.pp;
+    }
+    if (s->parallel.vpp != 1 || chunks == 1)
+        return true;
+    s->parallel.vpp = chunks;
     spec_set_loc(s, "parallel.vpp", spec_loc(s, "parallel.schedule"));
+    return true;
 }
 
 bool stages_build(Check *c)
@@ -400,14 +437,12 @@ bool stages_build(Check *c)
     Stage *stages;
     bool ok = true;
 
-    v_has_two_chunks(c->spec);
-    if (!spellings_check(c) || !split_run(&s))
+    if (!chunks_by_schedule(c) || !spellings_check(c) || !split_run(&s))
         return false;
     n = s.pp * s.vpp;
     stages = arena_array(c->arena, Stage, n);
     for (int64_t i = 0; ok && i < n; i++) {
-        stages[i] = (Stage){.pp = turn(&s, i / s.pp, i % s.pp),
-                            .chunk = i / s.pp,
+        stages[i] = (Stage){.pp = s.rank[i], .chunk = s.chunk[i],
                             .first_layer = layer, .num_layers = s.counts[i],
                             .has_embedding = i == 0, .has_head = i == n - 1};
         layer += s.counts[i];

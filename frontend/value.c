@@ -305,6 +305,15 @@ static bool data_list_parse(Arena *a, Diag *d, const Key *key, const Node *n,
     return true;
 }
 
+/* Keeps the path, where a choice is a file. */
+static bool file_note(const Key *key, const Node *n, Spec *s)
+{
+    if (*(const int *)key_value(key, s) == SCHED_CSV &&
+        key == schema_key("parallel.schedule"))
+        s->schedule_path = n->text;
+    return true;
+}
+
 bool value_parse(Arena *a, Diag *d, const Key *key, const Node *n, Spec *s)
 {
     void *field = key_field(key, s);
@@ -323,7 +332,7 @@ bool value_parse(Arena *a, Diag *d, const Key *key, const Node *n, Spec *s)
     case KIND_DATA_LIST:
         return data_list_parse(a, d, key, n, field);
     case KIND_CHOICE:
-        return choice_parse(d, key, n, field);
+        return choice_parse(d, key, n, field) && file_note(key, n, s);
     case KIND_CHOICE_LIST:
         return choice_list_parse(a, d, key, n, field);
     }

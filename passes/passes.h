@@ -88,6 +88,7 @@ typedef struct {
     uint32_t pp, chunks, microbatches;
     uint32_t group;      /* interleaved: microbatches per visit of a chunk */
     uint32_t *stage;     /* [rank][chunk]: its number in the stage table */
+    const ScheduleFile *file; /* to be followed, or NULL */
     Vec(Action) *ranks;  /* one list per pp coordinate */
 } Schedule;
 

@@ -504,25 +504,36 @@ static FuncId rank_program(Module *m, const Schedule *schedule,
     return main;
 }
 
-bool pass_pipeline(Module *m, const Spec *spec)
+/* Puts one program per pipeline rank in place of the step. */
+static void write_programs(Module *m, const Schedule *schedule,
+                           const ScheduleTimes *times)
 {
-    Arena *scratch = arena_new();
-    Schedule *schedule = schedule_make(scratch, spec);
-    ScheduleTimes times;
-    const char *why = NULL;
     Vec(FuncId) mains = {0};
 
-    if (!schedule_simulate(scratch, schedule, (ScheduleCosts){1, 1, 1}, &times,
-                           &why))
-        mc_bug(__FILE__, __LINE__, "a schedule that does not end: %s", why);
     for (uint32_t i = 0; i < schedule->pp; i++)
-        vec_push(&mains, rank_program(m, schedule, &times, i));
+        vec_push(&mains, rank_program(m, schedule, times, i));
     m->entry.n = 0;
     for (uint32_t i = 0; i < mains.n; i++)
         vec_push(&m->entry, mains.v[i]);
     vec_free(&mains);
+    clean_dead(m);
+}
+
+bool pass_pipeline(Module *m, const Spec *spec)
+{
+    static const ScheduleCosts unit = {1, 1, 1};
+    Arena *scratch = arena_new();
+    Schedule *schedule = schedule_make(scratch, spec);
+    ScheduleTimes times;
+    const char *why = NULL;
+    bool ends = schedule_simulate(scratch, schedule, unit, &times, &why);
+
+    if (ends)
+        write_programs(m, schedule, &times);
+    else
+        diag_error(m->diag, spec_loc(spec, "parallel.schedule"), "MC0235",
+                   "the schedule cannot be carried out: %s", why);
     schedule_free(schedule);
     arena_free(scratch);
-    clean_dead(m);
-    return true;
+    return ends;
 }

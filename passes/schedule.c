@@ -68,6 +68,44 @@ static void interleaved(Schedule *s, uint32_t rank)
         interleaved_act(s, rank, ACTION_B, i);
 }
 
+/* ---- a file -------------------------------------------------------------------- */
+
+static uint32_t chunk_of(const Schedule *s, uint32_t rank, uint32_t stage)
+{
+    uint32_t chunk = 0;
+
+    while (schedule_stage(s, rank, chunk) != stage)
+        chunk++;
+    return chunk;
+}
+
+static bool file_splits(const ScheduleFile *f, uint32_t pp)
+{
+    for (uint32_t r = 0; r < pp; r++)
+        for (uint32_t i = 0; i < f->rows[r].n; i++)
+            if (f->rows[r].v[i].kind == 'W')
+                return true;
+    return false;
+}
+
+/* Once some backward is in two parts, a whole one is both in turn. */
+static void schedule_follow(Schedule *s, uint32_t rank)
+{
+    const ScheduleRow *row = &s->file->rows[rank];
+    bool splits = file_splits(s->file, s->pp);
+
+    for (uint32_t i = 0; i < row->n; i++) {
+        const ScheduleCell *cell = &row->v[i];
+        uint32_t chunk = chunk_of(s, rank, cell->stage), mb = cell->microbatch;
+        if (cell->kind == 'F')
+            schedule_act(s, rank, ACTION_F, chunk, mb);
+        if (cell->kind == 'B' || cell->kind == 'I')
+            schedule_act(s, rank, ACTION_B, chunk, mb);
+        if (cell->kind == 'W' || (cell->kind == 'B' && splits))
+            schedule_act(s, rank, ACTION_W, chunk, mb);
+    }
+}
+
 /* ---- all of them ------------------------------------------------------------- */
 
 static const struct {
@@ -80,6 +118,7 @@ static const struct {
     {SCHED_ZB_H1, schedule_zb_h1},
     {SCHED_ZB_V, schedule_zb_v},
     {SCHED_DUALPIPE_V, schedule_dualpipe_v},
+    {SCHED_CSV, schedule_follow},
 };
 
 static void number_stages(Schedule *s, const Spec *spec)
@@ -100,6 +139,7 @@ Schedule *schedule_make(Arena *a, const Spec *spec)
     s->chunks = (uint32_t)spec->parallel.vpp;
     s->microbatches = (uint32_t)spec->derived.microbatches;
     s->group = (uint32_t)spec->parallel.microbatch_group;
+    s->file = spec->schedule_file;
     s->ranks = arena_alloc(a, s->pp * sizeof *s->ranks);
     s->stage = arena_array(a, uint32_t, s->pp * s->chunks);
     number_stages(s, spec);

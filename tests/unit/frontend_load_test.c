@@ -435,7 +435,6 @@ static void not_built_yet(void **state)
         {"evaluation", "training.eval.interval=10"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
-        {"schedule from a CSV file", "parallel.schedule=plans/a.csv"},
         {"choosing the bucket size", "parallel.bucket_elements=1000"},
         {"offloading", "training.offload.activations=[mlp]"},
         {"another order of ranks", "parallel.order=tp-pp-cp-ep-dp"},

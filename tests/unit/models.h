@@ -112,6 +112,8 @@ static const char *const LAYOUTS[][6] = {
      "parallel.pp_layout=E|tt|tt|L"},
     {"parallel.pp=2", "parallel.schedule=zb-v"},
     {"parallel.pp=2", "parallel.schedule=dualpipe-v"},
+    {"parallel.pp=2", "parallel.schedule=" MEGAC_SOURCE_DIR
+     "/tests/golden/schedule/bfs-2-2-4.csv"},
     {"parallel.pp=2", "parallel.schedule=zb-v", "parallel.tp=2",
      "parallel.sp=true", "parallel.dp=2"},
     {"parallel.pp=4", "parallel.vpp=2", "model.num_layers=8",

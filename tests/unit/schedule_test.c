@@ -9,12 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <math.h>
 
+#include <jansson.h>
+
 #include "passes/passes.h"
 #include "tests/unit/models.h"
+
+#define GOLDEN MEGAC_SOURCE_DIR "/tests/golden/schedule/"
 
 static const ScheduleCosts UNIT = {1, 1, 1};
 
@@ -187,6 +192,101 @@ static void test_groups_with_a_shorter_last(void **state)
     case_close(&c);
 }
 
+/* ---- the judges ---------------------------------------------------------------- */
+
+static void expect_tables(const Case *c, json_t *expected)
+{
+    json_t *ahead = json_object_get(expected, "ahead");
+    json_t *mb = json_object_get(expected, "microbatch");
+    json_t *chunk = json_object_get(expected, "chunk");
+
+    for (uint32_t r = 0; r < c->s->pp; r++) {
+        json_int_t total = c->s->microbatches * c->s->chunks;
+        json_int_t pair = json_integer_value(json_array_get(ahead, r)) + 1;
+        uint32_t first = 0, f = 0;
+        while (c->s->ranks[r].v[first].kind == ACTION_F)
+            first++;
+        assert_int_equal(first, MC_MIN(pair, total));
+        for (uint32_t i = 0; i < c->s->ranks[r].n; i++) {
+            const Action *a = &c->s->ranks[r].v[i];
+            if (a->kind != ACTION_F)
+                continue;
+            assert_int_equal(a->microbatch,
+                             json_integer_value(json_array_get(mb, f)));
+            assert_int_equal(a->chunk,
+                             json_integer_value(json_array_get(chunk, f++)));
+        }
+    }
+}
+
+/* 300 interleaved schedules as megatron-core 0.16.1 makes them
+ * (tests/oracle/schedule_megatron.py). */
+static void test_interleaved_is_megatrons(void **state)
+{
+    json_t *cases = json_load_file(GOLDEN "interleaved.json", 0, NULL);
+    json_t *expected;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(json_array_size(cases), 300);
+    json_array_foreach(cases, i, expected) {
+        Case c = case_open(
+            "interleaved",
+            (int)json_integer_value(json_object_get(expected, "pp")),
+            (int)json_integer_value(json_object_get(expected, "vpp")),
+            (int)json_integer_value(json_object_get(expected, "m")),
+            (int)json_integer_value(json_object_get(expected, "group")));
+        case_run(&c, UNIT);
+        expect_tables(&c, expected);
+        case_close(&c);
+    }
+    json_decref(cases);
+}
+
+static void expect_same_actions(const Case *a, const Case *b)
+{
+    for (uint32_t r = 0; r < a->s->pp; r++) {
+        assert_int_equal(a->s->ranks[r].n, b->s->ranks[r].n);
+        for (uint32_t i = 0; i < a->s->ranks[r].n; i++) {
+            const Action *x = &a->s->ranks[r].v[i], *y = &b->s->ranks[r].v[i];
+            assert_int_equal(x->kind, y->kind);
+            assert_int_equal(x->chunk, y->chunk);
+            assert_int_equal(x->microbatch, y->microbatch);
+        }
+    }
+}
+
+/* Files that PyTorch 2.6 wrote (tests/oracle/schedule_torch.py) are read as
+ * what we make ourselves. */
+static void test_pytorch_writes_the_same(void **state)
+{
+    static const struct {
+        const char *kind;
+        int pp, vpp, m;
+    } rows[] = {
+        {"zb-v", 2, 2, 4},        {"zb-v", 4, 2, 8},
+        {"zb-v", 4, 2, 12},       {"zb-v", 3, 2, 7},
+        {"interleaved", 2, 2, 4}, {"interleaved", 4, 2, 8},
+        {"interleaved", 4, 4, 8}, {"interleaved", 4, 2, 12},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(rows); i++) {
+        char file[256];
+        snprintf(file, sizeof file, GOLDEN "%s-%d-%d-%d.csv", rows[i].kind,
+                 rows[i].pp, rows[i].vpp, rows[i].m);
+        Case ours = case_open(rows[i].kind, rows[i].pp, rows[i].vpp,
+                              rows[i].m, 0);
+        Case theirs = case_open(file, rows[i].pp, rows[i].vpp, rows[i].m, 0);
+        case_run(&theirs, UNIT);
+        expect_same_actions(&ours, &theirs);
+        case_close(&ours);
+        case_close(&theirs);
+    }
+}
+
+/* ---- what cannot run ----------------------------------------------------------- */
+
 static void expect_rejected(const char *message, int m, int group)
 {
     Arena *a = arena_new();
@@ -230,6 +330,68 @@ static void test_odd_numbers_of_microbatches(void **state)
             case_run(&c, UNIT);
             case_close(&c);
         }
+}
+
+/* ---- files ---------------------------------------------------------------------- */
+
+/* Writes `text` as the schedule of two ranks and two microbatches. */
+static Spec *spec_with_file(Arena *a, Diag *d, const char *text)
+{
+    char path[] = "/tmp/megac-schedule-XXXXXX.csv";
+    const char *sets[] = {"parallel.pp=2", "training.global_batch_size=2",
+                          NULL};
+    FILE *f = fdopen(mkstemps(path, 4), "w");
+    Spec *spec;
+
+    fputs(text, f);
+    fclose(f);
+    sets[2] = arena_printf(a, "parallel.schedule=%s", path);
+    spec = spec_parse(a, d, "model", MODEL_T0, sets, 3);
+    unlink(path);
+    return spec;
+}
+
+static void expect_bad_file(const char *text, const char *message)
+{
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    char *printed = NULL;
+    size_t length;
+    FILE *to = open_memstream(&printed, &length);
+
+    assert_null(spec_with_file(a, d, text));
+    diag_print(d, to);
+    fclose(to);
+    if (!strstr(printed, message))
+        fail_msg("`%s` is not in\n%s", message, printed);
+    free(printed);
+    diag_free(d);
+    arena_free(a);
+}
+
+static void test_bad_files(void **state)
+{
+    static const char right[] = "0F0,0F1,0B0,0B1\n,1F0,1B0,1F1,1B1\n";
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+
+    (void)state;
+    assert_non_null(spec_with_file(a, d, right));
+    diag_free(d);
+    arena_free(a);
+    expect_bad_file("0F0,0F1,0X0,0B1\n,1F0,1B0,1F1,1B1\n",
+                    "row 1: `0X0` is no action");
+    expect_bad_file("0F0,0SEND_F0\n1F0\n", "`0SEND_F0` is no action");
+    expect_bad_file("0F0,0F1,0B0,0B1\n", "fewer rows than pp = 2");
+    expect_bad_file("0F0\n1F0\n2F0\n", "more rows than pp = 2");
+    expect_bad_file("0F0,1F0\n1F1\n", "stage 1 is in rows 1 and 2");
+    expect_bad_file("0F0,2F0\n1F0\n", "the same number of stages");
+    expect_bad_file("0F0,0F1,0B0,0B1\n,1F0,1B0,1F1\n",
+                    "stage 1 does not finish microbatch 1");
+    expect_bad_file("0F0,0F1,0B0,0B1\n,1F0,1B0,1F1,1B1,1W1\n",
+                    "stage 1 repeats microbatch 1");
+    expect_bad_file("0F0,0F1,0B0,0B1\n,1F0,1B0,1F1,1B1,1F2\n",
+                    "does not have, microbatch 2");
 }
 
 /* ---- two-part backwards ------------------------------------------------------- */
@@ -306,6 +468,9 @@ int main(void)
         cmocka_unit_test(test_interleaved_bubble_and_in_flight),
         cmocka_unit_test(test_groups_with_a_shorter_last),
         cmocka_unit_test(test_odd_numbers_of_microbatches),
+        cmocka_unit_test(test_interleaved_is_megatrons),
+        cmocka_unit_test(test_pytorch_writes_the_same),
+        cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_zb_h1),
         cmocka_unit_test(test_zb_v),
         cmocka_unit_test(test_dualpipe_v),
