@@ -5,9 +5,10 @@
  * From public bug reports: huggingface/transformers#34191 and
  * meta-pytorch/torchtune#1875 (MC-32, mean of means), pytorch/torchtitan#1733
  * and deepspeedai/DeepSpeed#7773 (MC-33, sum instead of mean under pipelining),
- * Oneflow-Inc/libai#345 (MC-47, batch changed with the layout), and
+ * Oneflow-Inc/libai#345 (MC-47, batch changed with the layout),
  * deepspeedai/DeepSpeed#1110 (MC-10, sharded gradients reduced twice under
- * pipelining).
+ * pipelining), NVIDIA-NeMo/Automodel#1482 (MC-46, positions and labels of a
+ * sequence that is split).
  */
 #include "cases.h"
 
@@ -17,7 +18,7 @@
 
 enum { STEPS = 5, SAMPLES = 8 };
 
-/* MC-10, MC-32, MC-33, MC-47 */
+/* MC-10, MC-32, MC-33, MC-46, MC-47 */
 static void any_split_of_the_batch(void **state)
 {
     static const char *const splits[] = {
@@ -31,6 +32,8 @@ static void any_split_of_the_batch(void **state)
         "parallel.pp=2 parallel.vpp=2",
         "parallel.world_size=2",
         "parallel.world_size=2 parallel.tp=2",
+        "parallel.cp=4 parallel.cp_comm=a2a",
+        "parallel.cp=2 parallel.cp_comm=a2a parallel.tp=2 parallel.sp=true",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim_grads",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim_grads_params",

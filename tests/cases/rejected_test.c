@@ -111,6 +111,27 @@ static void each_by_its_name(void **state)
         expect_rejected(&rejected[i]);
 }
 
+/* MC-16: degrees by which 40 heads in 8 groups can be split over cp. */
+static void heads_over_ranks(void **state)
+{
+    static const struct {
+        int cp, code;
+    } rows[] = {{1, 0}, {2, 0}, {4, 0}, {5, 1}, {8, 0}, {10, 1}, {16, 1},
+                {20, 1}, {40, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(rows); i++) {
+        int code = case_shell(
+            "$MEGAC compile t0.yaml --plan-only --set parallel.cp=%d "
+            "--set parallel.cp_comm=a2a --set model.num_attention_heads=40 "
+            "--set model.num_query_groups=8 --set training.seq_length=%d",
+            rows[i].cp, 80 * rows[i].cp);
+        assert_int_equal(code, rows[i].code);
+        assert_int_equal(code == 1, strstr(case_output(),
+                                           "num_query_groups = 8") != NULL);
+    }
+}
+
 /* MC-86: doubled keys and broken YAML, with file, line and column. */
 static void where_it_is_written(void **state)
 {
@@ -172,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_by_its_name),
+        cmocka_unit_test(heads_over_ranks),
         cmocka_unit_test(where_it_is_written),
         cmocka_unit_test(groups_default_to_heads),
         cmocka_unit_test(numbers_without_a_dot),

@@ -204,6 +204,7 @@ static void norm_counts_parameters_once(void **state)
         {"parallel.pp=2"},
         {"parallel.pp=4", "parallel.tp=2"},
         {"parallel.dp=2"},
+        {"parallel.cp=2", "parallel.cp_comm=a2a"},
         {"parallel.dp=2", "parallel.sharding=optim"},
         {"parallel.dp=2", "parallel.sharding=optim_grads", "parallel.pp=2"},
         {"parallel.dp=2", "parallel.sharding=optim_grads_params"},
