@@ -433,7 +433,7 @@ static const struct {
     {"another microbatch", change_content, 0},
     {"a message twice", double_message, 0},
     {"a mark too early", mark_early, 0},
-    {"a wait too late", wait_late, 0},
+    {"a wait too late", wait_late, .implied = 2},
     {"a result beside its buffer", shift_result, 0},
     {"a layer more", layer_more, 0},
     {"a batch not loaded", load_nothing, 0},
