@@ -36,6 +36,12 @@ kill -9 $$
 END
 megac run out
 
+launch <<'END'
+[ $r = 0 ] && echo "the table of $*" >out/profile.0
+exit 0
+END
+megac run out --profile
+
 megac run out --save-step 3
 megac run out/spec.yaml
 rm out/launch
