@@ -122,12 +122,12 @@ static void explain_memory(const Spec *s, const Heaviest *h)
 /* ---- communication ------------------------------------------------------- */
 
 /* Adds up the rows of one axis; false if an earlier row was of it. */
-static bool sum_axis(const Traffic *t, uint32_t n, uint32_t first,
-                     int64_t *out_bytes, int64_t *out_times)
+static bool sum_axis(const Traffic *t, const char *const *axis, uint32_t n,
+                     uint32_t first, int64_t *out_bytes, int64_t *out_times)
 {
     *out_bytes = *out_times = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (t[i].axes != t[first].axes)
+        if (strcmp(axis[i], axis[first]) != 0)
             continue;
         if (i < first)
             return false;
@@ -142,12 +142,15 @@ static void explain_traffic(Arena *a, const Program *p, uint32_t pp)
     int64_t bytes, times;
     uint32_t n;
     const Traffic *t = traffic_make(a, p, pp, &n);
+    const char **axis = arena_array(a, const char *, n);
 
+    for (uint32_t i = 0; i < n; i++)
+        axis[i] = traffic_axis(a, p->m, &t[i]);
     printf("\ncommunication of such a rank in a step\n");
     for (uint32_t i = 0; i < n; i++)
-        if (sum_axis(t, n, i, &bytes, &times))
+        if (sum_axis(t, axis, n, i, &bytes, &times))
             printf("  over %-11s %12.1f MiB in %" PRId64 " operations\n",
-                   traffic_axis(a, p->m, t[i].axes), mib(bytes), times);
+                   axis[i], mib(bytes), times);
     if (n == 0)
         printf("  none\n");
 }

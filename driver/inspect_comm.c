@@ -23,7 +23,7 @@ static json_t *group_json(const View *v, AxisSet axes, uint32_t pp)
 
 static const char *axis_of(const View *v, const Traffic *t)
 {
-    return traffic_axis(v->in->arena, v->program->m, t->axes);
+    return traffic_axis(v->in->arena, v->program->m, t);
 }
 
 static json_t *ops_json(const View *v, const Traffic *t, uint32_t n,

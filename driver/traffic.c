@@ -103,15 +103,37 @@ const Traffic *traffic_make(Arena *a, const Program *p, uint32_t pp,
     return rows;
 }
 
-const char *traffic_axis(Arena *a, const Module *m, AxisSet axes)
+/* The axis of either grid that is exactly these atoms.  Experts move over ep
+ * by all-to-all, whatever that axis is called where weights are whole. */
+static const char *whole_axis(const Module *m, const Traffic *t)
 {
-    Buf text = {0};
+    static const char *const axes[] = {"tp", "cp",  "dp", "pp",
+                                       "ep", "etp", "edp"};
 
-    for (uint32_t i = 0; i < m->mesh.atoms.n; i++)
-        if (axes >> i & 1)
+    if (t->op == OP_ALL_TO_ALL && t->axes == mesh_axis(m, "ep") &&
+        t->axes != mesh_axis(m, "cp"))
+        return "ep";
+    for (size_t i = 0; i < MC_LEN(axes); i++)
+        if (t->axes == mesh_axis(m, axes[i]))
+            return axes[i];
+    return NULL;
+}
+
+const char *traffic_axis(Arena *a, const Module *m, const Traffic *t)
+{
+    const char *whole = whole_axis(m, t);
+    Buf text = {0};
+    Sym last = {0};
+
+    for (uint32_t i = 0; i < m->mesh.atoms.n && !whole; i++) {
+        Sym axis = m->mesh.atoms.v[i].axis;
+        if ((t->axes >> i & 1) && axis.i != last.i) {
             buf_printf(&text, "%s%s", text.len ? "." : "",
-                       sym_text(m->names, m->mesh.atoms.v[i].axis));
-    const char *copy = arena_strdup(a, buf_str(&text));
+                       sym_text(m->names, axis));
+            last = axis;
+        }
+    }
+    const char *copy = whole ? whole : arena_strdup(a, buf_str(&text));
     buf_free(&text);
     return copy;
 }

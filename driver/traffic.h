@@ -18,6 +18,6 @@ typedef struct {
 const Traffic *traffic_make(Arena *a, const Program *p, uint32_t pp,
                             uint32_t *out_n);
 /* "tp", "pp", "tp.dp" */
-const char *traffic_axis(Arena *a, const Module *m, AxisSet axes);
+const char *traffic_axis(Arena *a, const Module *m, const Traffic *t);
 
 #endif
