@@ -326,6 +326,13 @@ void emit_collective(Emit *e, const Node *n)
     case OP_ALL_TO_ALL:
         all_to_all(e, n);
         break;
+    case OP_SHIFT:
+        collective(e,
+                   collective_of(e, n, PLAN_SHIFT, from,
+                                 value_split(e, from, node_dim(e->m, n, AK_DIM))),
+                   emit_value(e, from, PLAN_READ),
+                   emit_value(e, n->res, PLAN_WRITE));
+        break;
     default:
         all_reduce(e, collective_of(e, n, PLAN_ALL_REDUCE, from, NULL),
                    emit_value(e, from, PLAN_READ),

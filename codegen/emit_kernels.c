@@ -286,7 +286,9 @@ static AttentionSpec attention_spec(const Module *m, const Node *n)
                        .v = attention_strides(m, node_arg(m, n, 2)),
                        .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0,
                        .seq = type_size(value_type(m, q), 's'),
-                       .parts = attr_int(m, n->attrs, AK_ZIGZAG, 1)};
+                       .parts = attr_int(m, n->attrs, AK_ZIGZAG, 1),
+                       .shift = attr_int(m, n->attrs, AK_SHIFT, 0),
+                       .carry = n->nres == 2 && n->nargs == 5};
 
     a.scale = 1.0 / sqrt((double)a.d);
     return a;
@@ -318,7 +320,7 @@ static void print_attention(Emit *e, const char *name, Buf *out,
                             KernelInfo *info)
 {
     const Node *n = &e->m->nodes.v[e->node.i];
-    bool forward = n->op == OP_ATTENTION;
+    bool forward = n->nres == 2;
     AttentionSpec a = forward ? forward_spec(e->m, n) : backward_spec(e->m, n);
 
     a.name = name;
@@ -327,22 +329,27 @@ static void print_attention(Emit *e, const char *name, Buf *out,
     else
         attention_print_backward(&a, e->dialect, out);
     info->phases = forward ? 1 : 2;
-    info->nptr = forward ? 5 : 10;
+    info->nptr = forward ? n->nargs + 2u : 10;
     info->nimm = 2;
     for (uint32_t i = 0; i < info->nimm; i++)
         info->imm[i] = (KernelStart){.value = node_arg(e->m, n, i), .dim = 's'};
 }
 
+/* What a forward step continues from comes last. */
 void emit_attention(Emit *e, const Node *n)
 {
+    uint32_t inputs = n->nres == 2 ? 3 : 6;
     Launch l = {.e = e};
     KernelInfo info = {0};
     const Kernel *k =
         kernel_print(e, op_info[n->op].name, print_attention, &info);
 
-    push_args(&l, n);
+    for (uint32_t i = 0; i < inputs; i++)
+        push(&l, emit_value(e, node_arg(e->m, n, i), PLAN_READ));
     for (uint32_t i = 0; i < n->nres; i++)
         push(&l, emit_value(e, node_res(n, i), PLAN_WRITE));
+    for (uint32_t i = inputs; i < n->nargs; i++)
+        push(&l, emit_value(e, node_arg(e->m, n, i), PLAN_READ));
     push_workspace(&l, kernel_scratch(e->m, e->node, (int)e->dialect));
     push_starts(&l, &info);
     emit_launch(e, k, l.list, l.n);
@@ -385,6 +392,7 @@ int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
     case OP_COMBINE_WEIGHT:
         return route_scratch(m, id);
     case OP_ATTENTION_GRAD:
+    case OP_ATTENTION_STEP_GRAD:
         a = backward_spec(m, n);
         return attention_workspace(&a, (Dialect)dialect);
     default:

@@ -246,11 +246,6 @@ static void cp_comm_check(Check *c)
         check_fail(c, "MC0013", "parallel.cp_comm",
                    "cp_comm = %s: a choice per layer is not built yet",
                    value_text(c, "parallel.cp_comm"));
-    if (c->spec->parallel.cp == 1 || spec_cp_comm(c->spec) != CP_P2P)
-        return;
-    check_fail(c, "MC0013", "parallel.cp_comm",
-               "cp_comm = p2p: context parallelism in a ring is not built yet");
-    diag_help(c->diag, "set parallel.cp_comm to a2a");
 }
 
 /* Heads split over tp*cp: every rank needs whole groups, or its share of the

@@ -110,9 +110,17 @@ static ValueId in_module(Model *x, ValueId v, SpecModule module)
     return v;
 }
 
+static AttrsId attention_attrs(Model *x)
+{
+    Attr list[] = {attr_of_int(AK_CAUSAL, 1),
+                   attr_of_axes(AK_AXES, mesh_axis(x->m, "cp"))};
+    bool ring = x->spec->parallel.cp > 1 && spec_cp_comm(x->spec) == CP_P2P;
+
+    return model_positions(x, attrs_intern(x->m, list, ring ? 2 : 1));
+}
+
 static ValueId attention(Model *x, ValueId n)
 {
-    Attr causal = attr_of_int(AK_CAUSAL, 1);
     ValueId qkv[3], o, y;
 
     qkv[0] = head_input(x, n, "q", "sbgrd", "q_norm");
@@ -127,8 +135,7 @@ static ValueId attention(Model *x, ValueId n)
     model_at(x, "model.num_attention_heads");
     for (int i = 0; i < 3; i++)
         qkv[i] = attention_input(x, qkv[i]);
-    o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3,
-              model_positions(x, attrs_intern(x->m, &causal, 1)), x->loc);
+    o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3, attention_attrs(x), x->loc);
     if (x->spec->parallel.cp > 1)
         model_hint(x, o, "heads");
     in_module(x, o, MODULE_CORE_ATTN);

@@ -10,6 +10,8 @@
  */
 #include "ir/eval_priv.h"
 
+#include "base/zigzag.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -237,7 +239,8 @@ typedef struct {
     int64_t ns, nt, nd;
     bool causal;
     EvalNum scale;
-    int64_t *pos, *key_pos; /* of each query and key */
+    int64_t *pos, *key_pos;   /* of each query and key */
+    int64_t *part, *key_part; /* the parts at which they lie; in steps */
 } Head;
 
 typedef struct {
@@ -275,6 +278,8 @@ static void row_add(const Head *h, EvalNum factor, Rows x, int64_t i, Rows y,
 
 static bool sees(const Head *h, int64_t i, int64_t t)
 {
+    if (h->part && h->part[i] != h->key_part[t])
+        return false;
     return !h->causal || h->key_pos[t] <= h->pos[i];
 }
 
@@ -283,21 +288,45 @@ static EvalNum score(const Head *h, Rows q, int64_t i, Rows k, int64_t t)
     return num_mul(h->kind, h->scale, row_dot(h, q, i, k, t));
 }
 
-/* Positions of the part of `s` that this rank has of a value. */
-static int64_t *positions(const EvalStep *s, ValueId v, int64_t n)
+/* Positions of what this rank has of a value, once it has come from `shift`
+ * parts before; and the parts at which it lies. */
+static int64_t *positions(const EvalStep *s, ValueId v, int64_t n,
+                          int64_t shift, int64_t **out_part)
 {
-    int64_t size = type_size(value_type(s->e->m, v), 's');
+    int64_t parts = attr_int(s->e->m, s->node->attrs, AK_ZIGZAG, 1);
+    int64_t size = type_size(value_type(s->e->m, v), 's'), part = size / parts;
     int64_t start = start_of(s, v, 's'), *pos = scratch(n, sizeof *pos);
 
-    for (int64_t i = 0; i < n; i++)
-        pos[i] = attr_position(s->e->m, s->node->attrs, size, start + i);
+    *out_part = scratch(n, sizeof **out_part);
+    for (int64_t i = 0; i < n; i++) {
+        (*out_part)[i] = (start + i) / part;
+        pos[i] = zigzag_position(size, parts,
+                                 (start + i + size - shift * part) % size);
+    }
     return pos;
+}
+
+static void head_places(EvalStep *s, Head *h)
+{
+    const Module *m = s->e->m;
+    bool step = s->node->op == OP_ATTENTION_STEP ||
+                s->node->op == OP_ATTENTION_STEP_GRAD;
+    int64_t shift = attr_int(m, s->node->attrs, AK_SHIFT, 0);
+
+    h->pos = positions(s, node_arg(m, s->node, 0), h->ns, 0, &h->part);
+    h->key_pos = positions(s, node_arg(m, s->node, 1), h->nt, shift,
+                           &h->key_part);
+    if (step)
+        return;
+    free(h->part);
+    free(h->key_part);
+    h->part = h->key_part = NULL;
 }
 
 static Head head_of(EvalStep *s)
 {
     const Module *m = s->e->m;
-    ValueId q = node_arg(m, s->node, 0), k = node_arg(m, s->node, 1);
+    ValueId q = node_arg(m, s->node, 0);
     EvalKind kind = s->e->opt.kind;
     Head h = {
         .kind = kind,
@@ -308,8 +337,7 @@ static Head head_of(EvalStep *s)
         .scale = num_of_ratio(kind, 1, type_size(value_type(m, q), 'd'), true),
     };
 
-    h.pos = positions(s, q, h.ns);
-    h.key_pos = positions(s, k, h.nt);
+    head_places(s, &h);
     return h;
 }
 
@@ -317,19 +345,25 @@ static void head_free(Head *h)
 {
     free(h->pos);
     free(h->key_pos);
+    free(h->part);
+    free(h->key_part);
 }
 
-/* p[t], not yet divided by their sum; returns lse as it is stored. */
-static EvalNum weights(const Head *h, Rows q, int64_t i, Rows k, EvalNum *p)
+/* p[t], not yet divided by their sum; returns lse as it is stored.  `before`:
+ * the lse of other keys, or NULL. */
+static EvalNum weights(const Head *h, Rows q, int64_t i, Rows k,
+                       const EvalNum *before, EvalNum *p)
 {
-    double top = -INFINITY, sum = 0;
-    uint64_t total = 0;
+    double top = before ? before->f : -INFINITY, sum = 0;
+    uint64_t total = before ? before->residue : 0;
 
     for (int64_t t = 0; t < h->nt; t++) {
         p[t] = score(h, q, i, k, t);
         if (h->kind == EVAL_FP64 && sees(h, i, t))
             top = fmax(top, p[t].f);
     }
+    if (before)
+        sum = exp(before->f - top);
     for (int64_t t = 0; t < h->nt; t++) {
         if (!sees(h, i, t))
             continue;
@@ -369,30 +403,49 @@ static Walk heads_walk(const EvalArray *q)
     return walk_dims(dim, size, n);
 }
 
+typedef struct {
+    Rows q, k, v, o, lse, o_before, lse_before;
+    bool carried;
+} HeadForward;
+
+static void query_forward(const Head *h, const HeadForward *w, int64_t i,
+                          EvalNum *p)
+{
+    const EvalNum *before = w->carried
+                                ? &w->lse_before.at[i * w->lse_before.s] : NULL;
+    EvalNum lse = weights(h, w->q, i, w->k, before, p);
+
+    w->lse.at[i * w->lse.s] = lse;
+    if (before)
+        row_add(h, probability(h, *before, lse), w->o_before, i, w->o, i);
+    for (int64_t t = 0; t < h->nt; t++)
+        if (sees(h, i, t))
+            row_add(h, probability(h, p[t], lse), w->v, t, w->o, i);
+}
+
 void eval_attention(EvalStep *s)
 {
-    const EvalArray *q = step_arg(s, 0), *k = step_arg(s, 1);
-    const EvalArray *v = step_arg(s, 2);
+    bool carried = s->node->nargs == 5;
     EvalArray *o = step_out(s, 0), *lse = step_out(s, 1);
-    const EvalArray *each[] = {q, k, v, o, lse};
+    const EvalArray *each[] = {step_arg(s, 0), step_arg(s, 1), step_arg(s, 2),
+                               o, lse,
+                               carried ? step_arg(s, 3) : o,
+                               carried ? step_arg(s, 4) : lse};
     Head h = head_of(s);
     EvalNum *p = scratch(h.nt, sizeof *p);
-    Walk w = heads_walk(q);
+    Walk w = heads_walk(each[0]);
 
     for (uint32_t i = 0; i < MC_LEN(each); i++)
         walk_add(&w, each[i]);
     for (; w.more; walk_next(&w)) {
-        Rows qr = rows_of(q, w.off[0]), kr = rows_of(k, w.off[1]);
-        Rows vr = rows_of(v, w.off[2]), or = rows_of(o, w.off[3]);
-        Rows lr = rows_of(lse, w.off[4]);
+        Rows r[MC_LEN(each)];
 
-        for (int64_t i = 0; i < h.ns; i++) {
-            lr.at[i * lr.s] = weights(&h, qr, i, kr, p);
-            for (int64_t t = 0; t < h.nt; t++)
-                if (sees(&h, i, t))
-                    row_add(&h, probability(&h, p[t], lr.at[i * lr.s]), vr, t,
-                            or, i);
-        }
+        for (uint32_t i = 0; i < MC_LEN(each); i++)
+            r[i] = rows_of(each[i], w.off[i]);
+        HeadForward f = {r[0], r[1], r[2], r[3], r[4], r[5], r[6], carried};
+
+        for (int64_t i = 0; i < h.ns; i++)
+            query_forward(&h, &f, i, p);
     }
     free(p);
     head_free(&h);
@@ -408,7 +461,7 @@ static void query_grad(const Head *h, const HeadGrad *g, int64_t i, EvalNum *p)
     EvalNum minus = num_of_double(h->kind, -1);
     EvalNum delta = num_mul(h->kind, minus, row_dot(h, g->dout, i, g->o, i));
 
-    weights(h, g->q, i, g->k, p);
+    weights(h, g->q, i, g->k, NULL, p);
     for (int64_t t = 0; t < h->nt; t++) {
         if (!sees(h, i, t))
             continue;

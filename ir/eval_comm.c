@@ -189,6 +189,40 @@ void eval_all_to_all(EvalStep *s)
     collective(s, combine_exchange);
 }
 
+static EvalValue *combine_shift(const Meeting *g, uint32_t i)
+{
+    return value_share(g->offer[(i + g->n - 1) % g->n]);
+}
+
+/* On one rank that has all parts. */
+static void roll(EvalStep *s, char dim, int64_t by)
+{
+    const EvalArray *x = step_arg(s, 0);
+    EvalArray *out = step_out(s, 0);
+    int64_t n = array_size(x, dim), stride = array_stride(x, dim);
+    Walk w = walk_of(out);
+
+    walk_add(&w, x);
+    for (; w.more; walk_next(&w)) {
+        int64_t i = walk_index(&w, dim), from = (i + n - by) % n;
+
+        out->at[w.off[0]] = x->at[w.off[1] + (from - i) * stride];
+    }
+}
+
+void eval_shift(EvalStep *s)
+{
+    Module *m = s->e->m;
+    char dim = (char)attr_int(m, s->node->attrs, AK_DIM, 0);
+    AxisSet axes = attr_axes(m, s->node->attrs, AK_AXES);
+    int64_t size = type_size(value_type(m, node_res(s->node, 0)), dim);
+
+    if (array_size(step_arg(s, 0), dim) < size)
+        collective(s, combine_shift);
+    else
+        roll(s, dim, size / axes_size(&m->mesh, axes));
+}
+
 void eval_convert(EvalStep *s)
 {
     collective(s, combine_convert);

@@ -61,12 +61,15 @@ double flops_dots(const Module *m, const Node *n)
  * The backward recomputes the scores and has four products more: 2.5 times. */
 double flops_attention(const Module *m, const Node *n)
 {
-    bool grad = n->op == OP_ATTENTION_GRAD;
+    bool step = n->op == OP_ATTENTION_STEP || n->op == OP_ATTENTION_STEP_GRAD;
+    bool grad = n->op == OP_ATTENTION_GRAD || n->op == OP_ATTENTION_STEP_GRAD;
     const Type *q = value_type(m, node_arg(m, n, 0));
     double flops = 4 * (double)type_elems(q) * (double)type_size(q, 's');
 
     if (attr_int(m, n->attrs, AK_CAUSAL, 0))
         flops /= 2;
+    if (step) /* all steps together see all keys */
+        flops /= (double)attr_int(m, n->attrs, AK_ZIGZAG, 1);
     return grad ? 2.5 * flops : flops;
 }
 

@@ -508,7 +508,9 @@ const char *infer_attention(Module *m, Op op, const ValueId *args,
                             uint32_t nargs, AttrsId attrs, TypeId *out)
 {
     const DType dtype[] = {value_type(m, args[0])->dtype, DT_F32};
-    const char *bad = want_dtypes(m, args, nargs, (DType[3]){DT_NONE});
+    const char *bad = nargs == 3 || nargs == 5
+                          ? want_dtypes(m, args, nargs, (DType[5]){[4] = DT_F32})
+                          : "takes q, k, v and perhaps o and lse";
 
     return bad ? bad : infer_sig(m, op, args, nargs, attrs, dtype, out);
 }

@@ -149,12 +149,22 @@ const char *verify_dots_accum(Module *m, const Node *n)
     return bad;
 }
 
+/* ---- attention ----------------------------------------------------------- */
+
+const char *verify_attention_step(Module *m, const Node *n)
+{
+    return n->nargs == 3 || n->nargs == 5
+               ? verify_any(m, n)
+               : "takes q, k, v and perhaps o and lse";
+}
+
 /* ---- communication ------------------------------------------------------- */
 
 const char *verify_comm(Module *m, const Node *n)
 {
     bool moves = n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER ||
-                 n->op == OP_SLICE || n->op == OP_ALL_TO_ALL;
+                 n->op == OP_SLICE || n->op == OP_ALL_TO_ALL ||
+                 n->op == OP_SHIFT;
 
     if (!attr_axes(m, n->attrs, AK_AXES))
         return "needs the attribute `axes`";

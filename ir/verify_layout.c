@@ -309,6 +309,17 @@ static const char *check_callee(const Module *m, const Node *n)
     return NULL;
 }
 
+/* A rank's part is exactly what goes to the next. */
+static const char *check_shift(const Module *m, const Node *n)
+{
+    const Split *s = layout_split(value_layout(m, n->res),
+                                  (char)attr_int(m, n->attrs, AK_DIM, 0));
+
+    return s && split_axes(&m->mesh, s) == attr_axes(m, n->attrs, AK_AXES)
+               ? check_signature(m, n)
+               : "its dimension is not split over its axes";
+}
+
 /* Values inside a row program need no layouts. */
 static bool has_layouts(const Module *m, const Node *n)
 {
@@ -345,6 +356,8 @@ const char *node_layout_problem(const Module *m, const Node *n)
     case OP_SLICE:
     case OP_ONLY:
         return comm_layout_problem(m, n);
+    case OP_SHIFT:
+        return check_shift(m, n);
     case OP_CONVERT:
         return "is left over: `reshard` turns it into collectives";
     default:

@@ -64,6 +64,7 @@ void clean_cse(Module *m);
 
 /* ---- one pass per file ------------------------------------------------------ */
 bool pass_grad(Module *m, const Spec *spec);
+bool pass_ring(Module *m, const Spec *spec);
 bool pass_optimizer(Module *m, const Spec *spec);
 bool pass_layout(Module *m, const Spec *spec);
 bool pass_reshard(Module *m, const Spec *spec);

@@ -22,6 +22,7 @@ typedef struct {
 /* What remains to be done when an operation is finished. */
 typedef struct {
     MPI_Request request;
+    MPI_Request second; /* the other half of a shift */
     void *to;
     const void *from;
     size_t bytes;
@@ -359,6 +360,22 @@ static int start_broadcast(const CommOp *op, const PlanCollective *c,
                       (int)c->root, line->comm, request);
 }
 
+/* To the next member, from the one before; never in place. */
+static int start_shift(const CommOp *op, const PlanCollective *c,
+                       const Line *line, Slot *slot)
+{
+    MPI_Datatype type = mpi_type(c->dtype);
+    int next = (int)((line->own + 1) % line->n);
+    int before = (int)((line->own + line->n - 1) % line->n);
+    int code = MPI_Irecv(op->destination, (int)c->count, type, before, 0,
+                         line->comm, &slot->second);
+
+    if (code != MPI_SUCCESS)
+        return code;
+    return MPI_Isend(op->source, (int)c->count, type, next, 0, line->comm,
+                     &slot->request);
+}
+
 static int start_collective(Mpi *m, const CommOp *op, const PlanCollective *c,
                             const Line *line, Slot *slot)
 {
@@ -379,6 +396,8 @@ static int start_collective(Mpi *m, const CommOp *op, const PlanCollective *c,
                              (int)c->count, type, line->comm, &slot->request);
     case PLAN_BROADCAST:
         return start_broadcast(op, c, line, &slot->request);
+    case PLAN_SHIFT:
+        return start_shift(op, c, line, slot);
     case PLAN_COLLECTIVES:
         break;
     }
@@ -398,7 +417,7 @@ static Status mpi_start(void *self, const CommOp *op, uint32_t index)
     const PlanInstr *in = &m->plan->instrs.v[op->instr];
     Slot *slot = &m->slots[index];
 
-    *slot = (Slot){.request = MPI_REQUEST_NULL};
+    *slot = (Slot){.request = MPI_REQUEST_NULL, .second = MPI_REQUEST_NULL};
     if (in->op != PLAN_COLLECTIVE)
         return start_message(m, op, in, &slot->request);
     const PlanCollective *c = &m->plan->collectives.v[in->index];
@@ -417,6 +436,9 @@ static Status mpi_test(void *self, uint32_t index, bool *out_done)
 
     STATUS_TRY(check(MPI_Test(&slot->request, &flag, MPI_STATUS_IGNORE),
                      "communication"));
+    if (flag)
+        STATUS_TRY(check(MPI_Test(&slot->second, &flag, MPI_STATUS_IGNORE),
+                         "communication"));
     *out_done = flag;
     if (flag && slot->bytes) {
         memcpy(slot->to, slot->from, slot->bytes);

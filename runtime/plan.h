@@ -239,11 +239,12 @@ typedef enum {
     PLAN_REDUCE_SCATTER,
     PLAN_ALL_TO_ALL,
     PLAN_BROADCAST,
+    PLAN_SHIFT, /* each member's buffer goes to the next member */
     PLAN_COLLECTIVES
 } PlanCollectiveKind;
 typedef enum { PLAN_SUM, PLAN_MAX } PlanReduce;
 
-/* `count` elements: of the whole buffer for all_reduce and broadcast, of one
+/* `count` elements: of the whole buffer for all_reduce, broadcast and shift, of one
  * member's part for the others. */
 typedef struct {
     uint32_t kind;   /* PlanCollectiveKind */

@@ -32,7 +32,7 @@ const char *plan_collective_name(uint32_t kind)
 {
     static const char *const names[PLAN_COLLECTIVES] = {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-        "broadcast"};
+        "broadcast", "shift"};
 
     return SPELL(names, kind);
 }

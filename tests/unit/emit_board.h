@@ -141,6 +141,8 @@ static inline char *board_part(const PlanCollective *c, BoardPost *const *all,
     char *to = malloc(part * (many ? members : 1));
 
     *out_bytes = part * (many ? members : 1);
+    if (c->kind == PLAN_SHIFT)
+        memcpy(to, all[(own + members - 1) % members]->op.source, part);
     if (c->kind == PLAN_ALL_REDUCE)
         board_reduce(c, all, members, 0, c->count, to);
     else if (c->kind == PLAN_REDUCE_SCATTER)

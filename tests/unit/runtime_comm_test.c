@@ -145,6 +145,10 @@ static void plan_collectives(Rig *r)
         (PlanCollective){
             .kind = PLAN_BROADCAST, .group = r->all, .root = 2, .count = 5},
         0, 20, 13056, 20);
+    collective(
+        r, 0,
+        (PlanCollective){.kind = PLAN_SHIFT, .group = r->all, .count = N}, 0,
+        n, 20480, n);
     collective(r, 0,
                (PlanCollective){.kind = PLAN_ALL_REDUCE,
                                 .group = r->all,
@@ -175,6 +179,8 @@ static void check_collectives(const Rig *r)
                     weight(s) * (float)(2 * k + 1),
                 "all_to_all");
     require(float_at(r, 13056, 4) == 4 * 4.0f, "broadcast");
+    require(float_at(r, 20480, 7) == weight((k + RANKS - 1) % RANKS) * 7.0f,
+            "shift");
     /* bf16 1 + 2 + 4 + 8 = 15 = 0x4170 */
     memcpy(&half, at(r, 16384) + 4, 2);
     require(half == 0x4170, "bf16 sum");
