@@ -15,7 +15,7 @@ typedef struct Device Device;
 
 typedef struct {
     const Plan *plan;
-    const char *kernels; /* shared object with the kernels' functions, or NULL */
+    const char *kernels; /* shared object with their functions, or NULL */
     int threads;
 } DeviceConfig;
 

@@ -22,7 +22,7 @@ static Status check(dnnl_status_t code, const char *what)
                        (int)code);
 }
 
-/* ---- products ---------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------ */
 
 enum { A, B, C, OPERANDS };
 
@@ -54,9 +54,8 @@ static dnnl_data_type_t dnnl_type(uint8_t dtype)
  * chooses B. */
 static Status describe(const PlanGemm *g, int way, dnnl_memory_desc_t md[3])
 {
-    const dnnl_dims_t size[OPERANDS] = {{g->batch, g->m, g->k},
-                                        {g->batch, g->k, g->n},
-                                        {g->batch, g->m, g->n}};
+    const dnnl_dims_t size[OPERANDS] = {
+        {g->batch, g->m, g->k}, {g->batch, g->k, g->n}, {g->batch, g->m, g->n}};
     const uint8_t type[OPERANDS] = {g->type_a, g->type_b, g->type_c};
     int skip = g->batch == 1;
 
@@ -66,10 +65,10 @@ static Status describe(const PlanGemm *g, int way, dnnl_memory_desc_t md[3])
                                     : (skip ? dnnl_ab : dnnl_abc);
         if (i == B && way >= 4)
             tag = dnnl_format_tag_any;
-        STATUS_TRY(check(dnnl_memory_desc_init_by_tag(&md[i], 3 - skip,
-                                                      size[i] + skip,
-                                                      dnnl_type(type[i]), tag),
-                         "describe a matrix"));
+        STATUS_TRY(
+            check(dnnl_memory_desc_init_by_tag(&md[i], 3 - skip, size[i] + skip,
+                                               dnnl_type(type[i]), tag),
+                  "describe a matrix"));
     }
     return STATUS_NONE;
 }
@@ -95,17 +94,16 @@ static Status trial_operands(Trial *t, const_dnnl_primitive_desc_t pd)
         memset(bytes, 0, dnnl_memory_desc_get_size(md));
         t->args[i] = (dnnl_exec_arg_t){operand[i].arg, t->memory[i]};
     }
-    return check(dnnl_primitive_create(&t->primitive, pd),
-                 "prepare a product");
+    return check(dnnl_primitive_create(&t->primitive, pd), "prepare a product");
 }
 
 static Status trial_run(Trial *t, double *out_best)
 {
     for (int run = 0; run < RUNS; run++) {
         double start = t->clock();
-        STATUS_TRY(check(dnnl_primitive_execute(t->primitive, t->stream,
-                                                OPERANDS, t->args),
-                         "multiply"));
+        STATUS_TRY(check(
+            dnnl_primitive_execute(t->primitive, t->stream, OPERANDS, t->args),
+            "multiply"));
         double seconds = t->clock() - start;
         if (run)
             *out_best = MC_MIN(*out_best, seconds);
@@ -121,12 +119,11 @@ static Status trial_way(Trial *t, const PlanGemm *g, int way, double *out_best)
     Status s;
 
     STATUS_TRY(describe(g, way, md));
-    STATUS_TRY(check(dnnl_matmul_desc_init(&desc, &md[A], &md[B], NULL,
-                                           &md[C]),
+    STATUS_TRY(check(dnnl_matmul_desc_init(&desc, &md[A], &md[B], NULL, &md[C]),
                      "describe a product"));
-    STATUS_TRY(check(dnnl_primitive_desc_create(&pd, &desc, NULL, t->engine,
-                                                NULL),
-                     "find a way to multiply"));
+    STATUS_TRY(
+        check(dnnl_primitive_desc_create(&pd, &desc, NULL, t->engine, NULL),
+              "find a way to multiply"));
     s = trial_operands(t, pd);
     if (!s)
         s = trial_run(t, out_best);
@@ -138,9 +135,9 @@ static Status trial_way(Trial *t, const PlanGemm *g, int way, double *out_best)
 static Status trial_ways(Trial *t, const PlanGemm *g, double *out_best)
 {
     STATUS_TRY(check(dnnl_engine_create(&t->engine, dnnl_cpu, 0), "start"));
-    STATUS_TRY(check(dnnl_stream_create(&t->stream, t->engine,
-                                        dnnl_stream_default_flags),
-                     "start"));
+    STATUS_TRY(check(
+        dnnl_stream_create(&t->stream, t->engine, dnnl_stream_default_flags),
+        "start"));
     for (int way = 0; way <= 4; way++)
         STATUS_TRY(trial_way(t, g, way, out_best));
     return STATUS_NONE;
@@ -159,7 +156,7 @@ Status cpu_gemm_ceiling(const PlanGemm *g, double (*clock)(void), double *out)
     return s;
 }
 
-/* ---- memory -------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------- */
 
 static void copy_part(char *to, const char *from, size_t bytes)
 {

@@ -39,7 +39,7 @@ char *exec_pointer(const Exec *e, uint64_t address);
 uint32_t exec_instr(const Exec *e);
 uint64_t exec_count(const Exec *e); /* instructions run since exec_new */
 
-/* What an instruction took, if profiled; a CALL's time is that of all it runs. */
+/* What an instruction took; a CALL takes what all that it runs takes. */
 typedef struct {
     double seconds, best; /* all runs together, the quickest one */
     uint64_t runs;

@@ -55,8 +55,7 @@ static Row *row_of(Profile *f, uint32_t instr)
 
 static double gemm_flops(const PlanGemm *g)
 {
-    return 2.0 * (double)g->m * (double)g->n * (double)g->k *
-           (double)g->batch;
+    return 2.0 * (double)g->m * (double)g->n * (double)g->k * (double)g->batch;
 }
 
 static void add_instr(Profile *f, uint32_t instr)
@@ -73,8 +72,7 @@ static void add_instr(Profile *f, uint32_t instr)
     row->runs += t->runs;
     row->bytes += (double)exec_bytes(f->e, instr) * (double)t->runs;
     if (in->op == PLAN_GEMM)
-        row->flops += gemm_flops(&f->p->gemms.v[in->index]) *
-                      (double)t->runs;
+        row->flops += gemm_flops(&f->p->gemms.v[in->index]) * (double)t->runs;
     f->ideal += t->best * (double)t->runs / (double)f->c->steps;
 }
 
@@ -87,7 +85,8 @@ static Status row_measure(Profile *f, Row *row)
     row->ceiling = f->bandwidth > 0.0 ? row->bytes / f->bandwidth : 0.0;
     if (in->op != PLAN_GEMM || !driver->gemm_ceiling)
         return STATUS_NONE;
-    STATUS_TRY(driver->gemm_ceiling(f->c->device, in->index, f->c->clock, &each));
+    STATUS_TRY(
+        driver->gemm_ceiling(f->c->device, in->index, f->c->clock, &each));
     row->ceiling = each * (double)row->runs;
     f->gemm += row->ideal / (double)f->c->steps;
     f->gemm_ceiling += row->ceiling / (double)f->c->steps;
@@ -141,7 +140,8 @@ static void put_row(FILE *out, const Profile *f, const Row *row)
     char name[256];
 
     row_name(f->p, row, name, sizeof name);
-    fprintf(out, "%9.3f %9.3f %5.1f%% %7llu %9.1f %9.1f %8.1f %7.1f %6.0f%%  %s\n",
+    fprintf(out,
+            "%9.3f %9.3f %5.1f%% %7llu %9.1f %9.1f %8.1f %7.1f %6.0f%%  %s\n",
             row->seconds * ms, row->ideal * ms,
             100.0 * row->ideal / (f->ideal * (double)f->c->steps),
             (unsigned long long)row->runs / (unsigned long long)f->c->steps,

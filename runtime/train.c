@@ -346,8 +346,10 @@ static int by_size(const void *x, const void *y)
 static Status write_profile(Train *t)
 {
     uint32_t n = t->measured.n;
-    ProfileConfig config = {.path = t->c.profile, .driver = t->c.device,
-                            .device = t->device, .clock = t->c.clock,
+    ProfileConfig config = {.path = t->c.profile,
+                            .driver = t->c.device,
+                            .device = t->device,
+                            .clock = t->c.clock,
                             .steps = n};
 
     if (n == 0)

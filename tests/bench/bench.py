@@ -67,7 +67,7 @@ def median_of(command):
             statistics.median(r[1] for r in runs))
 
 
-# ---- compile time ------------------------------------------------------------
+# ---- compile time -----------------------------------------------------------
 
 def plan(name, *more):
     with tempfile.TemporaryDirectory() as out:
@@ -124,7 +124,7 @@ def bench_growth():
         report(f"plan GPT-2, {microbatches} microbatches", seconds, "s")
 
 
-# ---- the executor and the memory planner ---------------------------------------
+# ---- the executor and the memory planner ------------------------------------
 
 def bench_exec():
     nanoseconds = statistics.median(
@@ -143,7 +143,7 @@ def bench_pack():
            statistics.median(runs), "s", 30, False)
 
 
-# ---- steps ----------------------------------------------------------------------
+# ---- steps ------------------------------------------------------------------
 
 def compiled(out, name, precision, seq, batch, *more):
     subprocess.run([MEGAC, "compile", model(name), "-o", out, *sets(
@@ -202,7 +202,7 @@ def bench_tp():
            seconds[2] / seconds[1], "", 1.2, False)
 
 
-# ---- peers ------------------------------------------------------------------------
+# ---- peers ------------------------------------------------------------------
 
 def bench_peers():
     """GPT-2 124M by others; needs the steps measured before."""

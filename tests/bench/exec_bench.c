@@ -19,8 +19,8 @@ static Plan make_plan(void)
     for (int k = 0; k < OPERANDS; k++)
         arguments[k] = plan_reg_address(reg, 64 * k, 64, PLAN_WRITE);
     for (int i = 0; i < INSTRS; i++)
-        plan_emit(b, (PlanInstr){.op = PLAN_LAUNCH, .index = kernel},
-                  arguments, OPERANDS);
+        plan_emit(b, (PlanInstr){.op = PLAN_LAUNCH, .index = kernel}, arguments,
+                  OPERANDS);
     plan_segment_begin(b, "main");
     base = plan_address(0, 64 * OPERANDS, PLAN_WRITE);
     plan_emit(b, (PlanInstr){.op = PLAN_CALL, .index = body, .aux = TURNS},

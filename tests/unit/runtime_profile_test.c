@@ -47,8 +47,8 @@ static void ok(Status s)
 static Plan make_plan(void)
 {
     PlanBuilder *b = tiny_builder(1, 4096);
-    PlanGemm g = {.m = 2, .n = 3, .k = 4, .batch = 1,
-                  .lda = 4, .ldb = 3, .ldc = 3};
+    PlanGemm g = {
+        .m = 2, .n = 3, .k = 4, .batch = 1, .lda = 4, .ldb = 3, .ldc = 3};
     PlanOperand operand[3] = {plan_address(0, 32, PLAN_READ),
                               plan_address(256, 48, PLAN_READ),
                               plan_address(512, 24, PLAN_WRITE)};
@@ -68,8 +68,11 @@ static void write_profile(const Plan *p, const char *path)
 {
     DeviceDriver driver = device_null;
     ExecConfig config = {.plan = p, .driver = &driver, .clock = tick};
-    ProfileConfig profile = {.path = path, .driver = &driver, .clock = tick,
-                             .steps = 2, .step = 8.0};
+    ProfileConfig profile = {.path = path,
+                             .driver = &driver,
+                             .clock = tick,
+                             .steps = 2,
+                             .step = 8.0};
     Exec *e;
 
     driver.gemm_ceiling = half_a_second;
