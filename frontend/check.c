@@ -103,6 +103,7 @@ static const struct {
     {"training.recompute.num_layers", "training.recompute.granularity",
      "full"},
     {"training.eval.steps", "training.eval.interval", "!0"},
+    {"model.moe.bias_update_rate", "model.moe.expert_bias", "true"},
     {"model.moe.drop_policy", "model.moe.capacity_factor", "!null"},
 };
 

@@ -22,6 +22,17 @@ static void top_k_check(Check *c)
     }
 }
 
+static void bias_check(Check *c)
+{
+    const Spec *s = c->spec;
+
+    if (!s->model.moe.expert_bias || s->model.moe.score == MOE_SIGMOID)
+        return;
+    check_fail(c, "MC0112", "model.moe.expert_bias",
+               "expert_bias needs scores that do not depend on each other");
+    diag_help(c->diag, "set model.moe.score to sigmoid");
+}
+
 /* Experts of the best groups only (DeepSeek-V2, section 2.2.2). */
 static void groups_check(Check *c)
 {
@@ -146,6 +157,7 @@ void moe_check(Check *c)
         return;
     }
     top_k_check(c);
+    bias_check(c);
     groups_check(c);
     ranks_check(c);
 }

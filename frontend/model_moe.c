@@ -58,6 +58,17 @@ static void router_exponentials(Router *r)
     r->sum = model_sum(x, r->open, 'e');
 }
 
+/* The bias counts for the choice only (Wang et al. 2024). */
+static ValueId biased(Router *r, ValueId scores)
+{
+    Model *x = r->x;
+
+    if (!r->spec->model.moe.expert_bias)
+        return scores;
+    model_at(x, "model.moe.expert_bias");
+    return bin(x, OP_ADD, scores, model_param(x, "router.bias"));
+}
+
 static ValueId choose(Router *r, ValueId scores)
 {
     Model *x = r->x;
@@ -66,6 +77,7 @@ static ValueId choose(Router *r, ValueId scores)
                    attr_of_int(AK_GROUPS, s->model.moe.num_groups),
                    attr_of_int(AK_TOP_GROUPS, s->model.moe.group_top_k)};
 
+    scores = biased(r, scores);
     model_at(x, "model.moe.top_k");
     return model_name(x,
                       ir_op(x->m, x->f, OP_TOPK, &scores, 1,

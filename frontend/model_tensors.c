@@ -64,6 +64,8 @@ static const ParamRow param_rows[] = {
      false, 1},
     {"router", "mlp.gate.weight", "mlp.gate.weight", "eh", INIT_NORMAL, false,
      1},
+    {"router.bias", "mlp.gate.e_score_correction_bias",
+     "mlp.gate.e_score_correction_bias", "e", INIT_ZEROS, false, 1},
     {"experts.gate", "mlp.experts.{e}.gate_proj.weight",
      "mlp.experts.{e}.gate_proj.weight", "efh", INIT_NORMAL, false, 2},
     {"experts.up", "mlp.experts.{e}.up_proj.weight",
@@ -225,6 +227,18 @@ static void set_rest(Model *x, Tensor *t, LayoutId use)
         t->rest[i] = x->spec->parallel.sharding >= from[i] ? shard : use;
 }
 
+/* The bias that balances experts is no gradient's business: the optimizer
+ * moves it by counts of tokens.  It has one field, f32 and whole. */
+static void make_statistic(Model *x, Tensor *t)
+{
+    t->type = type_as(x->m, t->type, DT_F32);
+    t->logical.dtype = DT_F32;
+    t->field_dtype[FIELD_PARAM] = DT_F32;
+    t->fields = 1u << FIELD_PARAM;
+    for (int i = 0; i < FIELD_COUNT; i++)
+        t->rest[i] = layout_whole(x->m);
+}
+
 static TensorId add_param(Model *x, const char *name)
 {
     const ParamRow *row = param_rows;
@@ -251,6 +265,8 @@ static TensorId add_param(Model *x, const char *name)
     set_rest(x, &t, model_weight_layout(x, row->dims));
     if (strcmp(name, "embed") == 0 && x->spec->model.tie_embeddings)
         t.tied = mesh_axis(x->m, "embed");
+    if (strcmp(name, "router.bias") == 0)
+        make_statistic(x, &t);
     export_row(x, row, &t);
     return tensor_new(x->m, &t);
 }

@@ -68,6 +68,13 @@ static bool has_field(const Module *m, TensorId t, Field field)
     return (m->tensors.v[t.i].fields >> field & 1) != 0;
 }
 
+/* Whether gradients move it. */
+static bool is_trained(const Module *m, uint32_t tensor)
+{
+    return m->tensors.v[tensor].parameter &&
+           has_field(m, (TensorId){tensor}, FIELD_GRAD);
+}
+
 /* ---- before the microbatches ------------------------------------------------ */
 
 static void clear(Update *u, TensorId t, Field field)
@@ -109,7 +116,7 @@ static ValueId gradient_norm(Update *u)
     ValueId total = {0};
 
     for (uint32_t i = 1; i < u->m->tensors.n; i++) {
-        if (!u->m->tensors.v[i].parameter)
+        if (!is_trained(u->m, i))
             continue;
         ValueId part = square_sum(u, (TensorId){i});
         total = total.i ? bin(u, OP_ADD, total, part) : part;
@@ -183,7 +190,7 @@ static void update(Update *u, TensorId t)
 static void complete_gradients(Update *u)
 {
     for (uint32_t i = 1; i < u->m->tensors.n; i++)
-        if (u->m->tensors.v[i].parameter)
+        if (is_trained(u->m, i))
             ir_write(u->m, u->f, (TensorId){i}, FIELD_GSUM,
                      read_field(u, (TensorId){i}, FIELD_GRAD), u->loc);
 }
@@ -198,6 +205,43 @@ static void scalars(Update *u, ValueId norm)
         u->bias2 = host(u, "adam_bias2");
     }
     u->clip = clip > 0.0 ? clip_factor(u, norm, clip) : (ValueId){0};
+}
+
+/* ---- balance of experts ------------------------------------------------------------- */
+
+static ValueId expert_load(Update *u)
+{
+    TensorId t = tensor_find(u->m, sym_intern(u->m->names, "expert_load"));
+
+    return t.i ? read_field(u, t, FIELD_ACC) : (ValueId){0};
+}
+
+/* 1, 0 or -1 */
+static ValueId sign_of(Update *u, ValueId x)
+{
+    ValueId minus = ir_unary(u->m, u->f, OP_NEG, x, u->loc);
+
+    return bin(u, OP_SUB, ir_unary(u->m, u->f, OP_STEP, x, u->loc),
+               ir_unary(u->m, u->f, OP_STEP, minus, u->loc));
+}
+
+/* bias += rate sign(mean - tokens) (Wang et al. 2024, algorithm 1): experts
+ * with few tokens of this step become more attractive. */
+static void update_bias(Update *u)
+{
+    TensorId t = tensor_find(u->m, sym_intern(u->m->names, "router.bias"));
+    ValueId load, mean, step;
+
+    if (t.i == 0)
+        return;
+    load = expert_load(u);
+    mean = bin(u, OP_MUL, ir_sum(u->m, u->f, load, "l", u->loc),
+               ir_ratio(u->m, u->f, 1, u->spec->model.moe.num_experts, false,
+                        u->loc));
+    step = scaled(u, sign_of(u, bin(u, OP_SUB, mean, load)),
+                  u->spec->model.moe.bias_update_rate);
+    ir_write(u->m, u->f, t, FIELD_PARAM,
+             bin(u, OP_ADD, read_field(u, t, FIELD_PARAM), step), u->loc);
 }
 
 /* ---- metrics of experts ------------------------------------------------------------ */
@@ -225,14 +269,13 @@ static void loss_metric(Update *u, const char *name)
 /* The tokens of the busiest expert of any layer, as a multiple of the mean. */
 static void load_metric(Update *u)
 {
-    TensorId t = tensor_find(u->m, sym_intern(u->m->names, "expert_load"));
+    ValueId top = expert_load(u);
     int64_t tokens = u->spec->training.seq_length *
                      u->spec->training.global_batch_size;
-    ValueId top;
 
-    if (t.i == 0)
+    if (top.i == 0)
         return;
-    top = ir_max(u->m, u->f, read_field(u, t, FIELD_ACC), "", u->loc);
+    top = ir_max(u->m, u->f, top, "", u->loc);
     top = of_stages(u, top, "highest");
     metric(u, "max_expert_load",
            bin(u, OP_MUL, top,
@@ -261,8 +304,9 @@ bool pass_optimizer(Module *m, const Spec *spec)
     norm = gradient_norm(&u);
     scalars(&u, norm);
     for (uint32_t i = 1; i < m->tensors.n; i++)
-        if (m->tensors.v[i].parameter)
+        if (is_trained(m, i))
             update(&u, (TensorId){i});
+    update_bias(&u);
     metric(&u, "loss", ir_read(m, u.f, loss_tensor(m), FIELD_ACC, u.loc));
     metric(&u, "grad_norm", norm);
     loss_metric(&u, "aux_loss");
