@@ -39,6 +39,8 @@ static void tied_over_stages(void **state)
     static const char *const layouts[] = {
         "parallel.pp=2",
         "parallel.pp=4",
+        "parallel.pp=2 parallel.vpp=2",
+        "parallel.pp=2 parallel.schedule=zb-v", /* one copy, both ends */
         "parallel.pp=2 parallel.tp=2 parallel.sp=true",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim_grads_params",
@@ -109,6 +111,8 @@ static void one_reduction_per_step(void **state)
                       "parallel.dp=2", 1);
     expect_reductions("parallel.pp=4", 0);
     expect_reductions("model.tie_embeddings=true parallel.tp=2", 0);
+    expect_reductions("model.tie_embeddings=true parallel.pp=2 "
+                      "parallel.schedule=zb-v", 0);
 }
 
 /* ---- MC-37: all gradients 1 -------------------------------------------------- */
