@@ -95,12 +95,6 @@ static ValueId rounded(Ring *r, ValueId v, uint32_t result)
     return ir_cast(r->m, r->f, v, dtype, r->node.loc);
 }
 
-/* The gradient of keys or values has been where they have been. */
-static ValueId travelled(Ring *r, ValueId sum, ValueId v, uint32_t result)
-{
-    return rounded(r, add(r, sum.i ? shift(r, sum) : sum, v), result);
-}
-
 static void backward(Ring *r)
 {
     ValueId args[6], next[2], dq = {0}, dkv[2] = {{0}, {0}}, made;
@@ -110,11 +104,14 @@ static void backward(Ring *r)
     for (int64_t step = 0; step < r->parts; step++) {
         for (uint32_t i = 0; step + 1 < r->parts && i < 2; i++)
             next[i] = shift(r, args[1 + i]);
+        for (uint32_t i = 0; step && i < 2; i++)
+            dkv[i] = shift(r, dkv[i]); /* after its keys */
         made = ir_op(r->m, r->f, OP_ATTENTION_STEP_GRAD, args, 6,
                      step_attrs(r, step), r->node.loc);
         dq = add(r, dq, made);
         for (uint32_t i = 0; i < 2; i++) {
-            dkv[i] = travelled(r, dkv[i], (ValueId){made.i + 1 + i}, 1 + i);
+            ValueId more = {made.i + 1 + i};
+            dkv[i] = rounded(r, add(r, dkv[i], more), 1 + i);
             args[1 + i] = next[i];
         }
     }

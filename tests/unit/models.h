@@ -128,6 +128,7 @@ static const char *const LAYOUTS[][6] = {
      "parallel.sharding=optim_grads_params", "training.precision=bf16"},
     {"parallel.cp=2", "parallel.cp_comm=a2a"},
     {"parallel.cp=4", "parallel.cp_comm=a2a"},
+    {"parallel.cp=4", "parallel.cp_comm=a2a", "model.num_query_groups=2"},
     {"parallel.cp=2", "parallel.cp_comm=a2a", "parallel.tp=2",
      "parallel.sp=true"},
     {"parallel.cp=2", "parallel.cp_comm=a2a", "parallel.dp=2",
