@@ -109,6 +109,14 @@ void grad_flow(Grad *g, ValueId v, ValueId contribution)
     *slot(g, v, true) = contribution;
 }
 
+/* Whether a cotangent that already rests somewhere is wanted elsewhere too. */
+static bool needs_other_hint(const Module *m, ValueId c, Sym hint)
+{
+    Sym has = m->values.v[c.i].hint;
+
+    return hint.i && has.i && has.i != hint.i;
+}
+
 ValueId grad_of(Grad *g, ValueId v)
 {
     ValueId c = *slot(g, v, true);
@@ -120,7 +128,9 @@ ValueId grad_of(Grad *g, ValueId v)
         return c;
     if (def_op(g->m, v) != OP_READ && value_type(g->m, c)->dtype != dtype)
         c = ir_cast(g->m, g->bwd, c, dtype, (Loc){0});
-    if (forward.hint.i && value_of(g->m, c)->hint.i == 0)
+    if (needs_other_hint(g->m, c, forward.hint))
+        c = ir_unary(g->m, g->bwd, OP_COPY, c, (Loc){0});
+    if (forward.hint.i)
         value_of(g->m, c)->hint = forward.hint;
     if (forward.name.i && value_of(g->m, c)->name.i == 0) {
         name = arena_printf(g->m->arena, "d%s",

@@ -9,8 +9,8 @@
  *   d split by a       whole           all_gather
  *   whole              d split by a    slice (local)
  *
- * Steps are taken in this order, so data is reduced before it is gathered and
- * what can be moved is not gathered first.  A split is a list of atoms, most
+ * Data is reduced before it is gathered, and what can be moved is not gathered
+ * first; a move may make place for a reduce_scatter.  A split is a list of atoms, most
  * significant first; gathering and scattering work at its end.  A group numbers
  * its ranks by stride, so one collective takes several atoms only where the
  * split lists them in that order.
@@ -152,41 +152,41 @@ static void all_reduce(Reshard *r)
     }
 }
 
-/* Moves the last atoms of one dimension's split to another's end. */
-static bool move_split(Reshard *r, char from, char to)
+/* How many atoms, from `at` on in the split of `from`, the split of `to` wants
+ * next, in that order, and one group can number. */
+static uint8_t wanted_run(const Reshard *r, char from, uint8_t at, char to)
 {
-    uint8_t have_from[IR_MAX_SPLIT], want_to[IR_MAX_SPLIT];
-    uint8_t keep = shared_prefix(&r->have, &r->want, from);
-    uint8_t same = shared_prefix(&r->have, &r->want, to);
-    uint8_t n = split_of(&r->want, to, want_to);
-    AxisSet moved = atoms_from(&r->have, from, keep);
+    uint8_t have[IR_MAX_SPLIT], want[IR_MAX_SPLIT];
+    uint8_t nhave = split_of(&r->have, from, have);
+    uint8_t nwant = split_of(&r->want, to, want);
+    uint8_t same = shared_prefix(&r->have, &r->want, to), n = 0;
+    uint8_t end = same < nwant ? run_end(r, want, same, nwant) : same;
 
-    if (moved == 0 || moved != atoms_from(&r->want, to, same) ||
-        !is_prefix(r, to) || run_end(r, want_to, same, n) != n)
-        return false;
-    split_of(&r->have, from, have_from);
-    layout_set_split(&r->have, from, have_from, keep);
-    layout_set_split(&r->have, to, want_to, n);
+    if (from == to || !is_prefix(r, to))
+        return 0;
+    while (at + n < nhave && same + n < end && have[at + n] == want[same + n])
+        n++;
+    return n;
+}
+
+/* Moves the last `n` atoms of one dimension's split to another's end. */
+static void move_split(Reshard *r, char from, char to, uint8_t n)
+{
+    uint8_t have[IR_MAX_SPLIT], want[IR_MAX_SPLIT];
+    uint8_t left = (uint8_t)(split_of(&r->have, from, have) - n);
+    uint8_t at = shared_prefix(&r->have, &r->want, to);
+    AxisSet moved = set_of(have, left, (uint8_t)(left + n));
+
+    split_of(&r->want, to, want);
+    layout_set_split(&r->have, from, have, left);
+    layout_set_split(&r->have, to, want, (uint8_t)(at + n));
     step(r, OP_ALL_TO_ALL, moved, to, from);
-    return true;
 }
 
-static void all_to_all(Reshard *r)
-{
-    const Layout before = r->have;
-
-    for (uint8_t i = 0; i < before.nsplit; i++)
-        for (uint8_t k = 0; k < r->want.nsplit; k++)
-            if (before.split[i].dim != r->want.split[k].dim &&
-                move_split(r, before.split[i].dim, r->want.split[k].dim))
-                break;
-}
-
-/* Shortens the split of `dim` to what is wanted, run by run from its end. */
-static void shorten_split(Reshard *r, char dim)
+/* Shortens the split of `dim` to `keep` atoms, run by run from its end. */
+static void shorten_split(Reshard *r, char dim, uint8_t keep)
 {
     uint8_t atoms[IR_MAX_SPLIT];
-    uint8_t keep = shared_prefix(&r->have, &r->want, dim);
     uint8_t n = split_of(&r->have, dim, atoms);
 
     while (n > keep) {
@@ -199,12 +199,42 @@ static void shorten_split(Reshard *r, char dim)
     }
 }
 
-static void all_gather(Reshard *r)
+/* One move of atoms that another dimension wants: of the last ones of a split,
+ * or (`buried`) of others, once those behind have been gathered. */
+static bool move_one(Reshard *r, bool buried)
 {
     const Layout before = r->have;
 
     for (uint8_t i = 0; i < before.nsplit; i++)
-        shorten_split(r, before.split[i].dim);
+        for (uint8_t k = 0; k < r->want.nsplit; k++) {
+            const Split *s = &before.split[i];
+            char to = r->want.split[k].dim;
+            uint8_t at = shared_prefix(&r->have, &r->want, s->dim), n = 0;
+            while (at < s->n && !(n = wanted_run(r, s->dim, at, to)))
+                at++;
+            if (n == 0 || (at + n < s->n && !buried))
+                continue;
+            shorten_split(r, s->dim, (uint8_t)(at + n));
+            move_split(r, s->dim, to, n);
+            return true;
+        }
+    return false;
+}
+
+static void all_to_all(Reshard *r)
+{
+    while (move_one(r, false) || move_one(r, true))
+        ;
+}
+
+static void all_gather(Reshard *r)
+{
+    const Layout before = r->have;
+
+    for (uint8_t i = 0; i < before.nsplit; i++) {
+        char dim = before.split[i].dim;
+        shorten_split(r, dim, shared_prefix(&r->have, &r->want, dim));
+    }
 }
 
 static void slice(Reshard *r)
@@ -232,8 +262,9 @@ static ValueId lower(Module *m, FuncId f, const Node *convert)
     r.have = *layout_of(m, value_of(m, r.v)->layout);
     r.want = *layout_of(m, value_of(m, to)->layout);
     reduce_scatter(&r);
-    all_reduce(&r);
     all_to_all(&r);
+    reduce_scatter(&r);
+    all_reduce(&r);
     all_gather(&r);
     slice(&r);
     mask(&r);
@@ -257,6 +288,8 @@ static void reshard_function(Module *m, FuncId f)
         const Node n = *node_of(m, id);
         if (n.op == OP_CONVERT)
             vmap_set(&map, node_res(&n, 0), lower(m, f, &n));
+        else if (n.op == OP_COPY) /* all it had was a hint of its own */
+            vmap_set(&map, node_res(&n, 0), node_arg(m, &n, 0));
         else
             vec_push(&func_of(m, f)->body, id);
     }

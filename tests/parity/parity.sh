@@ -47,6 +47,7 @@ cp2dp2zero3) degrees="cp=2 sharding=optim_grads_params" dp=2 ;;
 cp2pp2) degrees="cp=2 pp=2" ;;
 cp2a2a) degrees="cp=2 cp_comm=a2a" ;;
 cp4a2a) degrees="cp=4 cp_comm=a2a" ;;
+cp4a2a-groups2) degrees="cp=4 cp_comm=a2a tp=2" ;;
 cp2a2a-tp2sp) degrees="cp=2 cp_comm=a2a tp=2 sp=true" ;;
 cp2a2a-dp2zero1) degrees="cp=2 cp_comm=a2a sharding=optim" dp=2 ;;
 cp2a2a-pp2) degrees="cp=2 cp_comm=a2a pp=2" ;;
