@@ -10,8 +10,8 @@ static void top_k_check(Check *c)
 
     if (k > n) {
         check_fail(c, "MC0109", "model.moe.top_k",
-                   "top_k = %lld is more than num_experts = %lld",
-                   (long long)k, (long long)n);
+                   "top_k = %lld is more than num_experts = %lld", (long long)k,
+                   (long long)n);
         check_because(c, "model.moe.num_experts");
     } else if (k == 1 && s->model.moe.score == MOE_SOFTMAX &&
                !s->model.moe.pre_softmax) {
@@ -104,9 +104,8 @@ static void grids_check(Check *c)
             check_fail(c, "MC0243", "parallel.ep",
                        "the grids etp*ep = %lld*%lld and tp*cp*dp = "
                        "%lld*%lld*%lld have no common pieces",
-                       (long long)etp, (long long)s->parallel.ep,
-                       (long long)tp, (long long)cp,
-                       (long long)s->derived.dense_dp);
+                       (long long)etp, (long long)s->parallel.ep, (long long)tp,
+                       (long long)cp, (long long)s->derived.dense_dp);
             check_because(c, "parallel.etp");
             check_because(c, "parallel.tp");
             return;
@@ -119,10 +118,9 @@ static void ranks_check(Check *c)
 
     multiple_check(c, "MC0241", "model.moe.num_experts",
                    s->model.moe.num_experts, "parallel.ep", s->parallel.ep);
-    multiple_check(c, "MC0242", "model.moe.ffn_hidden_size",
-                   s->model.moe.ffn_hidden_size,
-                   s->parallel.etp ? "parallel.etp" : "parallel.tp",
-                   expert_tp(s));
+    multiple_check(
+        c, "MC0242", "model.moe.ffn_hidden_size", s->model.moe.ffn_hidden_size,
+        s->parallel.etp ? "parallel.etp" : "parallel.tp", expert_tp(s));
     multiple_check(c, "MC0242", "model.moe.shared_ffn_hidden_size",
                    s->model.moe.shared_ffn_hidden_size, "parallel.tp",
                    s->parallel.tp);
@@ -147,7 +145,8 @@ static void dense_check(Check *c)
         if (!value_is_default(c->arena, c->diag, schema_key(axes[i]), c->spec))
             check_fail(c, "MC0244", axes[i],
                        "%s needs model.moe.num_experts: a dense model has no "
-                       "experts to split", axes[i]);
+                       "experts to split",
+                       axes[i]);
 }
 
 void moe_check(Check *c)

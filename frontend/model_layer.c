@@ -1,4 +1,4 @@
-/* model_layer.c - one layer: norms, attention, MLP or experts, in primitives. */
+/* model_layer.c - one layer: norms, attention, MLP, in primitives. */
 #include "frontend/model_priv.h"
 
 /* Over `dim` (h, or d for heads): RMSNorm (Zhang & Sennrich 2019) or LayerNorm
@@ -184,7 +184,7 @@ static ValueId activate(Model *x, ValueId u)
         x, OP_MUL, model_binary(x, OP_MUL, u, model_ratio(x, 1, 2)), inner);
 }
 
-/* One MLP: its weights' names start with `prefix`; over the dimensions `rows`. */
+/* An MLP over the dimensions `rows`; its weights' names start with `prefix`. */
 typedef struct {
     const char *prefix, *rows;
     bool bias;
@@ -210,8 +210,8 @@ static ValueId mlp_bias(Model *x, const Mlp *k, ValueId y, const char *name)
     if (!k->bias)
         return y;
     model_at(x, "model.linear_bias");
-    return model_bias(x, y, mlp_name(x, k, arena_printf(x->m->arena, "%s.bias",
-                                                        name)));
+    return model_bias(
+        x, y, mlp_name(x, k, arena_printf(x->m->arena, "%s.bias", name)));
 }
 
 static ValueId mlp_input(Model *x, const Mlp *k, ValueId n, const char *name)

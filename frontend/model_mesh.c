@@ -10,8 +10,8 @@
  * them, and K and V are whole there. */
 static uint32_t group_ranks(const Model *x)
 {
-    return x->g < x->spec->parallel.tp
-               ? (uint32_t)(x->spec->parallel.tp / x->g) : 1;
+    return x->g < x->spec->parallel.tp ? (uint32_t)(x->spec->parallel.tp / x->g)
+                                       : 1;
 }
 
 bool model_splits_heads(const Model *x)
@@ -186,8 +186,8 @@ LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t, bool expert)
 {
     Layout l = *layout_of(x->m, use);
     const SpecDerived *d = &x->spec->derived;
-    int64_t replicas = expert ? d->expert_dp
-                              : d->dense_dp * x->spec->parallel.cp;
+    int64_t replicas =
+        expert ? d->expert_dp : d->dense_dp * x->spec->parallel.cp;
 
     for (uint8_t i = 0; i < t->ndim; i++) {
         if (layout_local(x->m, t, &l, t->dim[i]) % replicas)

@@ -8,9 +8,10 @@
  * Experts work on [e,c,h]: c slots for each expert.  Without a capacity factor
  * there are as many slots as tokens on a rank, for all of them may choose the
  * same expert, and no token is ever dropped; that takes memory and time for
- * experts / top_k times as many rows as are filled.  Where ranks hold different experts, `dispatch` leaves
- * all experts' blocks of the rank's own tokens and a layout asks for all
- * tokens' blocks of the rank's own experts: the all-to-all is a conversion.
+ * experts / top_k times as many rows as are filled.  Where ranks hold different
+ * experts, `dispatch` leaves all experts' blocks of the rank's own tokens and a
+ * layout asks for all tokens' blocks of the rank's own experts: the all-to-all
+ * is a conversion.
  *
  * Balancing losses are further sums that the backward starts from.
  */
@@ -79,12 +80,12 @@ static ValueId choose(Router *r, ValueId scores)
 
     scores = biased(r, scores);
     model_at(x, "model.moe.top_k");
-    return model_name(x,
-                      ir_op(x->m, x->f, OP_TOPK, &scores, 1,
-                            attrs_intern(x->m, list,
-                                         s->model.moe.num_groups ? 3 : 1),
-                            x->loc),
-                      "choice");
+    return model_name(
+        x,
+        ir_op(x->m, x->f, OP_TOPK, &scores, 1,
+              attrs_intern(x->m, list, s->model.moe.num_groups ? 3 : 1),
+              x->loc),
+        "choice");
 }
 
 /* Softmax over the chosen logits: the same as softmax over all of them,
@@ -249,11 +250,11 @@ static ValueId fitting(Router *r, ValueId weight)
     Model *x = r->x;
     const Spec *s = r->spec;
     ValueId args[] = {r->choice, weight};
-    Attr list[] = {attr_of_int(AK_SIZE, capacity(r)),
-                   attr_of_int(AK_S_PARTS, sequence_parts(s)),
-                   attr_of_int(AK_B_PARTS, s->derived.dense_dp),
-                   attr_of_int(AK_BY_SCORE,
-                               s->model.moe.drop_policy == MOE_DROP_PROBS)};
+    Attr list[] = {
+        attr_of_int(AK_SIZE, capacity(r)),
+        attr_of_int(AK_S_PARTS, sequence_parts(s)),
+        attr_of_int(AK_B_PARTS, s->derived.dense_dp),
+        attr_of_int(AK_BY_SCORE, s->model.moe.drop_policy == MOE_DROP_PROBS)};
 
     if (s->model.moe.capacity_factor == 0.0)
         return r->choice;
@@ -287,17 +288,16 @@ static ValueId routed_experts(Router *r, ValueId n)
     ValueId rows;
 
     model_at(x, "model.moe.dispatcher");
-    rows = ir_op(x->m, x->f, OP_DISPATCH, out, 3,
-                 attrs_intern(x->m, &slots, 1), x->loc);
+    rows = ir_op(x->m, x->f, OP_DISPATCH, out, 3, attrs_intern(x->m, &slots, 1),
+                 x->loc);
     rows = model_hint(x, model_name(x, rows, "rows"), "slots");
     x->f_ = r->spec->model.moe.ffn_hidden_size;
     back[2] = model_mlp(x, rows, "experts.", "ec", "slots");
     x->f_ = r->spec->model.ffn_hidden_size;
     model_at(x, "model.moe.dispatcher");
-    return model_hint(x,
-                      ir_op(x->m, x->f, OP_COMBINE, back, 3, (AttrsId){0},
-                            x->loc),
-                      "residual");
+    return model_hint(
+        x, ir_op(x->m, x->f, OP_COMBINE, back, 3, (AttrsId){0}, x->loc),
+        "residual");
 }
 
 static ValueId shared_experts(Router *r, ValueId n, ValueId y)

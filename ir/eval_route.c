@@ -13,14 +13,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- the choice ----------------------------------------------------------- */
+/* ---- the choice ---------------------------------------------------------- */
 
 /* One token's scores: those of n experts, in so many groups. */
 typedef struct {
     EvalKind kind;
     int64_t n, top_k, groups, top_groups;
     EvalNum *score;
-    bool *open;   /* may still be chosen */
+    bool *open; /* may still be chosen */
     bool *chosen;
 } Router;
 
@@ -129,7 +129,7 @@ void eval_topk(EvalStep *s)
     free(r.chosen);
 }
 
-/* ---- capacity ------------------------------------------------------------- */
+/* ---- capacity ------------------------------------------------------------ */
 
 static bool is_chosen(const EvalStep *s, EvalNum x)
 {
@@ -194,7 +194,8 @@ void eval_fit(EvalStep *s)
     walk_add(&w, choice);
     walk_add(&w, score);
     for (; w.more; walk_next(&w)) {
-        int64_t s0 = walk_index(&w, 'g') * in_s, b0 = walk_index(&w, 'r') * in_b;
+        int64_t s0 = walk_index(&w, 'g') * in_s,
+                b0 = walk_index(&w, 'r') * in_b;
         int64_t at = w.off[0] + s0 * array_stride(choice, 's') +
                      b0 * array_stride(choice, 'b');
 
@@ -210,7 +211,7 @@ void eval_fit(EvalStep *s)
     free(c.score);
 }
 
-/* ---- the ways ------------------------------------------------------------- */
+/* ---- the ways ------------------------------------------------------------ */
 
 /* Walks the tokens that chose each expert, with the slot of each. */
 typedef struct {
@@ -258,7 +259,7 @@ static void add_row(EvalKind kind, EvalNum factor, const EvalArray *x,
     }
 }
 
-/* Rows between tokens (dimensions s, b) and slots (e, c), in either direction. */
+/* Rows between tokens, [s,b], and slots, [e,c], in either direction. */
 static void move_rows(EvalStep *s, bool to_slots)
 {
     const EvalArray *choice = step_arg(s, 0), *weight = step_arg(s, 1);
@@ -306,13 +307,13 @@ void eval_combine_weight(EvalStep *s)
     for (; r.w.more; walk_next(&r.w)) {
         if (!route_takes(s, &r, choice, array_size(block, 'c')))
             continue;
-        const EvalNum *x = block->at + r.w.off[2] +
-                           r.slot * array_stride(block, 'c');
+        const EvalNum *x =
+            block->at + r.w.off[2] + r.slot * array_stride(block, 'c');
         EvalNum *sum = &out->at[r.w.off[1]];
 
         for (int64_t h = 0; h < array_size(block, 'h'); h++)
-            *sum = num_add(kind, *sum,
-                           num_mul(kind, x[h * db],
-                                   token->at[r.w.off[3] + h * dt]));
+            *sum = num_add(
+                kind, *sum,
+                num_mul(kind, x[h * db], token->at[r.w.off[3] + h * dt]));
     }
 }

@@ -38,7 +38,7 @@ static void drop(Built *b)
     arena_free(b->a);
 }
 
-/* ---- groups ---------------------------------------------------------------- */
+/* ---- groups -------------------------------------------------------------- */
 
 /* The groups of an axis as text: "0,1 2,3". */
 static void expect_groups(const Module *m, const char *axis, const char *want)
@@ -52,7 +52,10 @@ static void expect_groups(const Module *m, const char *axis, const char *want)
         if (members[0] != rank)
             continue;
         for (uint32_t i = 0; i < size; i++)
-            buf_printf(&text, "%s%u", i ? "," : text.len ? " " : "",
+            buf_printf(&text, "%s%u",
+                       i          ? ","
+                       : text.len ? " "
+                                  : "",
                        members[i]);
     }
     assert_string_equal(buf_str(&text), want);
@@ -113,7 +116,7 @@ static void experts_on_all_ranks(void **state)
     drop(&b);
 }
 
-/* ---- what is wrong ---------------------------------------------------------- */
+/* ---- what is wrong ------------------------------------------------------- */
 
 static void expect_rejected(const char *message, const char *const *sets)
 {
@@ -146,8 +149,7 @@ static void wrong_experts(void **state)
          {"model.moe.num_groups=3", "model.moe.group_top_k=1"}},
         {"have no common pieces",
          {"parallel.tp=2", "parallel.sp=true", "parallel.etp=1",
-          "parallel.ep=3", "parallel.world_size=6",
-          "model.moe.num_experts=9"}},
+          "parallel.ep=3", "parallel.world_size=6", "model.moe.num_experts=9"}},
         {"expert_bias needs scores", {"model.moe.expert_bias=true"}},
         {"a balancing loss over several sequences",
          {"training.micro_batch_size=2"}},
