@@ -153,13 +153,16 @@ static void mark_layer(Walk *w, FuncId f)
     }
 }
 
+/* Only through bodies: a node in none may name a function that is gone. */
 static void mark_layers(Walk *w)
 {
-    for (uint32_t i = 1; i < w->m->nodes.n; i++) {
-        const Node *n = &w->m->nodes.v[i];
-        if (n->op == OP_CALL && call_scan(w->m, n).over == 'l')
-            mark_layer(w, call_scan(w->m, n).callee);
-    }
+    for (uint32_t f = 1; f < w->m->funcs.n; f++)
+        for (uint32_t i = 0; i < w->m->funcs.v[f].body.n; i++) {
+            NodeId id = w->m->funcs.v[f].body.v[i];
+            const Node *n = &w->m->nodes.v[id.i];
+            if (n->op == OP_CALL && call_scan(w->m, n).over == 'l')
+                mark_layer(w, call_scan(w->m, n).callee);
+        }
 }
 
 static void func_effects(Walk *w, FuncId f);
