@@ -16,7 +16,7 @@
 
 enum { NAME_MAX_BYTES = 512 };
 
-/* ---- saying ---------------------------------------------------------------- */
+/* ---- saying -------------------------------------------------------------- */
 
 static Status say_slot(const State *s, const PlanTensor *t, const PlanField *f,
                        uint32_t slot, FILE *to)
@@ -64,7 +64,7 @@ static Status say_all(const State *s, char **out)
     return failed;
 }
 
-/* ---- comparing ------------------------------------------------------------- */
+/* ---- comparing ----------------------------------------------------------- */
 
 static int by_text(const void *x, const void *y)
 {

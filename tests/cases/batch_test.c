@@ -66,7 +66,7 @@ static void microbatches_in_one_group(void **state)
     case_same_run("grouped", "six", STEPS);
 }
 
-/* ---- one sample at a time --------------------------------------------------- */
+/* ---- one sample at a time ------------------------------------------------ */
 
 /* Adds a file of gradients, times `scale`, to `sum`. */
 static void add_gradients(const char *path, float scale, float *sum,
@@ -124,7 +124,7 @@ static void the_mean_of_single_gradients(void **state)
     free(whole);
 }
 
-/* MC-47: a batch that nobody gave is one microbatch per replica, and printed. */
+/* MC-47: a batch that nobody gave is a microbatch per replica, and printed. */
 static void derived_batch_is_printed(void **state)
 {
     (void)state;

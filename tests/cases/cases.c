@@ -119,7 +119,7 @@ void case_train(const char *out, const char *sets)
     case_run(out, options);
 }
 
-/* ---- reading --------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------- */
 
 json_t *case_inspect(const char *view, const char *sets)
 {
@@ -168,7 +168,7 @@ double case_metric(const char *out, int step, const char *key)
     return value;
 }
 
-/* ---- comparing -------------------------------------------------------------- */
+/* ---- comparing ----------------------------------------------------------- */
 
 void case_same_metric(const char *out, const char *other, const char *key,
                       int steps, double limit)

@@ -35,7 +35,7 @@ void case_run(const char *out, const char *options);
 /* Both, saving step 1: the weights after it and its gradients. */
 void case_train(const char *out, const char *sets);
 
-/* ---- reading --------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------- */
 
 /* The JSON that `megac inspect t0.yaml VIEW` prints; the caller's. */
 json_t *case_inspect(const char *view, const char *sets);
@@ -44,7 +44,7 @@ json_t *case_member(json_t *object, const char *path);
 /* A number of OUT's metrics; step counts from 1. */
 double case_metric(const char *out, int step, const char *key);
 
-/* ---- comparing -------------------------------------------------------------- */
+/* ---- comparing ----------------------------------------------------------- */
 
 /* Metrics of all `steps` steps differ by at most `limit`. */
 void case_same_metric(const char *out, const char *other, const char *key,

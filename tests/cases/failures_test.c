@@ -22,7 +22,7 @@ static int enter(void **state)
     return 0;
 }
 
-/* ---- ranks ------------------------------------------------------------------- */
+/* ---- ranks --------------------------------------------------------------- */
 
 #define MPIRUN                                                                 \
     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"       \
@@ -64,7 +64,7 @@ static void a_killed_rank_ends_the_run(void **state)
     assert_null(strstr(case_output(), "too late"));
 }
 
-/* ---- executables --------------------------------------------------------------- */
+/* ---- executables --------------------------------------------------------- */
 
 typedef enum { IN_PLAN, IN_KERNELS, IN_TRAILER } Part;
 
@@ -136,7 +136,7 @@ static void other_executables(void **state)
     expect_refused("no bad/rank-00002, compiled for 4 ranks", 3);
 }
 
-/* ---- data ------------------------------------------------------------------------ */
+/* ---- data ---------------------------------------------------------------- */
 
 static void half_of(const char *suffix)
 {
@@ -171,7 +171,7 @@ static void tokens_outside_of_the_vocabulary(void **state)
     assert_true(case_printed("is outside of the vocabulary of 48"));
 }
 
-/* ---- weights ----------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------- */
 
 /* Weights of another model are refused, in both directions. */
 static void weights_of_another_model(void **state)
@@ -193,7 +193,7 @@ static void weights_of_another_model(void **state)
     assert_true(case_printed("nothing.safetensors: No such file"));
 }
 
-/* ---- full disks -------------------------------------------------------------------- */
+/* ---- full disks ---------------------------------------------------------- */
 
 /* Runs a command with `full` a disk of 200 KB; false if this user may not
  * mount one. */
@@ -247,7 +247,8 @@ static void devices_that_take_nothing(void **state)
 static void a_failed_compile_keeps_the_old(void **state)
 {
     (void)state;
-    assert_int_equal(case_shell("cp -r good before; trap '' XFSZ; ulimit -f 100;"
+    assert_int_equal(case_shell("cp -r good before\n"
+                                "trap '' XFSZ; ulimit -f 100\n"
                                 "$MEGAC compile t0.yaml -o good"), 1);
     assert_true(case_printed("File too large"));
     assert_int_equal(case_shell("diff -r good before && rm -r before && "

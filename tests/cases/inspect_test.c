@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-/* ---- MC-19, MC-21, MC-22 ------------------------------------------------------- */
+/* ---- MC-19, MC-21, MC-22 ------------------------------------------------- */
 
 /* Layers of each stage in the order in which data flows through them: chunk 0
  * of every rank, then chunk 1. */
@@ -64,7 +64,7 @@ static void layers_of_chunks(void **state)
                   4, (int[]){3, 3, 3, 2, 3, 3, 3, 2}, 8, 22);
 }
 
-/* ---- MC-23 --------------------------------------------------------------------- */
+/* ---- MC-23 --------------------------------------------------------------- */
 
 static const char *action_kind(json_t *stage, size_t i)
 {
@@ -103,7 +103,7 @@ static void forwards_ahead(void **state)
                    (size_t[]){10, 8, 6, 4});
 }
 
-/* ---- MC-45 --------------------------------------------------------------------- */
+/* ---- MC-45 --------------------------------------------------------------- */
 
 static const char cosine[] =
     "training.steps=220 training.optimizer.lr=1e-3 "

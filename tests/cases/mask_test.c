@@ -94,7 +94,7 @@ static double loss_of(const Step *s)
     return loss.f;
 }
 
-/* ---- layouts ------------------------------------------------------------------- */
+/* ---- layouts ------------------------------------------------------------- */
 
 static const char *const one_rank[] = {"training.micro_batch_size=4",
                                        "training.global_batch_size=4",

@@ -6,7 +6,7 @@
  */
 #include "cases.h"
 
-/* ---- MC-67 --------------------------------------------------------------------- */
+/* ---- MC-67 --------------------------------------------------------------- */
 
 static const char uneven[] =
     "model.num_layers=8 model.num_attention_heads=4 model.num_query_groups=2 "
@@ -80,7 +80,7 @@ static void no_parameter_is_lost(void **state)
     }
 }
 
-/* ---- MC-68 --------------------------------------------------------------------- */
+/* ---- MC-68 --------------------------------------------------------------- */
 
 static void expect_in_flight(const char *sets, const int64_t *expected)
 {
@@ -140,7 +140,7 @@ static void activations_follow(void **state)
     assert_int_equal(bytes[3], bytes[2]);
 }
 
-/* ---- the plan and the run --------------------------------------------------------- */
+/* ---- the plan and the run ------------------------------------------------ */
 
 /* What `inspect memory` says of a compiled folder. */
 static json_t *planned(const char *out)

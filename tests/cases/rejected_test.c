@@ -136,7 +136,8 @@ static void where_it_is_written(void **state)
     assert_int_equal(case_shell(
         "(cat t0.yaml; echo 'parallel: {world_size: 2, tp: 1, tp: 2}') >x.yaml;"
         "$MEGAC compile x.yaml -o out; code=$?; rm x.yaml; exit $code"), 1);
-    assert_true(case_printed("x.yaml:25:34: error: parallel.tp is given twice"));
+    assert_true(case_printed("x.yaml:25:34: error: parallel.tp is given "
+                             "twice"));
     assert_int_equal(case_shell(
         "(cat t0.yaml; echo 'parallel: {tp: 1') >x.yaml;"
         "$MEGAC compile x.yaml -o out; code=$?; rm x.yaml; exit $code"), 1);

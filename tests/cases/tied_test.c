@@ -17,7 +17,7 @@
 
 enum { STEPS = 5 };
 
-/* ---- equal to one rank -------------------------------------------------------- */
+/* ---- equal to one rank --------------------------------------------------- */
 
 static void each_equals(const char *base, const char *const *layouts, size_t n)
 {
@@ -68,7 +68,7 @@ static void clipped_by_the_same_norm(void **state)
                 layouts, MC_LEN(layouts));
 }
 
-/* ---- MC-35: one all-reduce per step ---------------------------------------- */
+/* ---- MC-35: one all-reduce per step -------------------------------------- */
 
 /* All-reduces over the tied copies in one step of a stage. */
 static int64_t embed_reductions(json_t *stage)
@@ -115,7 +115,7 @@ static void one_reduction_per_step(void **state)
                       "parallel.schedule=zb-v", 0);
 }
 
-/* ---- MC-37: all gradients 1 -------------------------------------------------- */
+/* ---- MC-37: all gradients 1 ---------------------------------------------- */
 
 static bool all_ones(void *user, const Module *m, TensorId t, Field f,
                      uint32_t layer, int64_t index, double *out)
