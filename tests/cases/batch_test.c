@@ -32,6 +32,7 @@ static void any_split_of_the_batch(void **state)
         "parallel.pp=2 parallel.vpp=2",
         "parallel.world_size=2",
         "parallel.world_size=2 parallel.tp=2",
+        "parallel.cp=4",
         "parallel.cp=4 parallel.cp_comm=a2a",
         "parallel.cp=2 parallel.cp_comm=a2a parallel.tp=2 parallel.sp=true",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim",
