@@ -229,13 +229,17 @@ BENCHES = {"compile": bench_compile, "growth": bench_growth,
 
 def parse():
     p = argparse.ArgumentParser(prog="./bench", description=__doc__)
-    p.add_argument("what", nargs="*", choices=[[], *BENCHES],
-                   help="all but peers if none is named")
+    p.add_argument("what", nargs="*", metavar="WHAT",
+                   help=", ".join(BENCHES) + " (default: all but peers)")
     p.add_argument("--busy", action="store_true",
                    help="one thread, processor time")
     p.add_argument("--build", default=os.path.join(ROOT, "build/release"),
                    metavar="DIR", help="measure what was built there")
-    return p.parse_args()
+    found = p.parse_args()
+    for what in found.what:
+        if what not in BENCHES:
+            p.error(f"nothing called {what} is measured")
+    return found
 
 
 args = parse()
