@@ -131,8 +131,9 @@ static const char POSITION[] =
     "{\n"
     "    const i64 part = 2 * (i64)@CHUNK, all = part * @PARTS;\n"
     "\n"
-    "    return @position(@SHIFT ? (index + all - @SHIFT * part) % all : index);"
-    "\n"
+    "    if (@SHIFT)\n"
+    "        index = (index + all - @SHIFT * part) % all;\n"
+    "    return @position(index);\n"
     "}\n";
 
 static void print_head(Buf *out, const AttentionSpec *a)

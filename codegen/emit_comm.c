@@ -312,6 +312,16 @@ static void all_to_all(Emit *e, const Node *n)
                     after.before, got.size * after.behind);
 }
 
+static void shift(Emit *e, const Node *n)
+{
+    ValueId from = node_arg(e->m, n, 0);
+    const Split *split = value_split(e, from, node_dim(e->m, n, AK_DIM));
+
+    collective(e, collective_of(e, n, PLAN_SHIFT, from, split),
+               emit_value(e, from, PLAN_READ),
+               emit_value(e, n->res, PLAN_WRITE));
+}
+
 void emit_collective(Emit *e, const Node *n)
 {
     ValueId from = n->nargs ? node_arg(e->m, n, 0) : (ValueId){0};
@@ -327,11 +337,7 @@ void emit_collective(Emit *e, const Node *n)
         all_to_all(e, n);
         break;
     case OP_SHIFT:
-        collective(e,
-                   collective_of(e, n, PLAN_SHIFT, from,
-                                 value_split(e, from, node_dim(e->m, n, AK_DIM))),
-                   emit_value(e, from, PLAN_READ),
-                   emit_value(e, n->res, PLAN_WRITE));
+        shift(e, n);
         break;
     default:
         all_reduce(e, collective_of(e, n, PLAN_ALL_REDUCE, from, NULL),

@@ -230,7 +230,8 @@ static void print_rows_grad(Gather *g, const char *name, bool accumulate)
                "    }\n"
                "}\n",
                local(g, result_of(g), 'p'), name,
-               start_text(g, arg_of(g, 0), 's'), s, type_name(t), h, h, h, accumulate ? "+=" : "=", type_suffix(t));
+               start_text(g, arg_of(g, 0), 's'), s, type_name(t), h, h, h,
+               accumulate ? "+=" : "=", type_suffix(t));
 }
 
 /* ---- rotary angles ------------------------------------------------------ */

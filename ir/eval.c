@@ -157,6 +157,22 @@ int64_t eval_start(const Eval *e, uint32_t rank, TypeId t, LayoutId l, char dim)
                         rank);
 }
 
+int64_t step_start(const EvalStep *s, ValueId id, char dim)
+{
+    const Value *v = value_of(s->e->m, id);
+
+    return eval_start(s->e, s->rank->id, v->type, v->layout, dim);
+}
+
+void *eval_scratch(int64_t n, size_t item)
+{
+    void *p = calloc((size_t)n + 1, item);
+
+    if (!p)
+        mc_oom((size_t)n * item);
+    return p;
+}
+
 EvalArray *step_out(EvalStep *s, uint32_t i)
 {
     const Value *v = value_of(s->e->m, node_res(s->node, i));

@@ -173,6 +173,10 @@ EvalArray eval_shape(const Eval *e, TypeId t, LayoutId l);
 /* First logical index of a dimension of a value on a rank. */
 int64_t eval_start(const Eval *e, uint32_t rank, TypeId t, LayoutId l,
                    char dim);
+/* The same of an operand or result. */
+int64_t step_start(const EvalStep *s, ValueId id, char dim);
+/* n zeroed items; free them. */
+void *eval_scratch(int64_t n, size_t item);
 EvalFrame eval_frame(const Eval *e, FuncId f);
 void eval_frame_drop(const Eval *e, EvalFrame *frame);
 

@@ -10,10 +10,10 @@
  *   whole              d split by a    slice (local)
  *
  * Data is reduced before it is gathered, and what can be moved is not gathered
- * first; a move may make place for a reduce_scatter.  A split is a list of atoms, most
- * significant first; gathering and scattering work at its end.  A group numbers
- * its ranks by stride, so one collective takes several atoms only where the
- * split lists them in that order.
+ * first; a move may make place for a reduce_scatter.  A split is a list of
+ * atoms, most significant first; gathering and scattering work at its end.  A
+ * group numbers its ranks by stride, so one collective takes several atoms only
+ * where the split lists them in that order.
  */
 #include "passes/passes.h"
 

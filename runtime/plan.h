@@ -244,8 +244,8 @@ typedef enum {
 } PlanCollectiveKind;
 typedef enum { PLAN_SUM, PLAN_MAX } PlanReduce;
 
-/* `count` elements: of the whole buffer for all_reduce, broadcast and shift, of one
- * member's part for the others. */
+/* `count` elements: of the whole buffer for all_reduce, broadcast and shift,
+ * of one member's part for the others. */
 typedef struct {
     uint32_t kind;   /* PlanCollectiveKind */
     uint32_t reduce; /* PlanReduce */
@@ -317,9 +317,9 @@ enum {
 };
 
 typedef enum {
-    /* microbatch (integer), tokens, labels: int32 [s, b] of this part; both addresses must
-     * be given, an address of 0 bytes is not loaded.  A label below 0 does not
-     * count. */
+    /* microbatch (integer), tokens, labels: int32 [s, b] of this part; both
+     * addresses must be given, an address of 0 bytes is not loaded.  A label
+     * below 0 does not count. */
     PLAN_HOST_LOAD_BATCH,
     PLAN_HOST_SCALAR, /* aux: PlanScalar; destination f32 */
     PLAN_HOST_METRIC, /* aux: PlanMetric; source f32 */

@@ -45,6 +45,7 @@ cp4) degrees="cp=4" ;;
 cp2tp2sp) degrees="cp=2 tp=2 sp=true" ;;
 cp2dp2zero3) degrees="cp=2 sharding=optim_grads_params" dp=2 ;;
 cp2pp2) degrees="cp=2 pp=2" ;;
+cp2all) degrees="tp=2 sp=true pp=2 cp=2" dp=2 ;;
 cp2a2a) degrees="cp=2 cp_comm=a2a" ;;
 cp4a2a) degrees="cp=4 cp_comm=a2a" ;;
 cp4a2a-groups2) degrees="cp=4 cp_comm=a2a tp=2" ;;
