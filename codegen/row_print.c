@@ -25,15 +25,15 @@
 
 /* ---- reductions --------------------------------------------------------- */
 
-/* `to += x`, or the maximum of both. */
+/* `to += x`, or the maximum of both; `to` is the total of a row if `total`. */
 static void print_join(Printer *w, const RowValue *v, const char *to,
-                       uint32_t arg, Scope s, Buf *out)
+                       bool total, uint32_t arg, Buf *out)
 {
     if (row_is_max(w, v))
-        buf_printf(out, "%s = max_f32(%s, ", to, to);
+        buf_printf(out, "%s = %s(%s, ", to, total ? "top_of" : "max_f32", to);
     else
         buf_printf(out, "ADD_TO(%s, ", to);
-    row_print_name(w, out, arg, s);
+    row_print_name(w, out, arg, IN_LOOP);
     buf_puts(out, ");\n");
 }
 
@@ -59,7 +59,11 @@ static bool sums_rows(const Printer *w, const RowValue *v)
 /* The variable that gathers a row: the value itself, or a step to a column. */
 static void print_total(const Printer *w, uint32_t i, Buf *out)
 {
-    if (w->p->values.v[i].reduce == REDUCE_ROW)
+    const RowValue *v = &w->p->values.v[i];
+
+    if (row_is_max(w, v))
+        buf_printf(out, "top%u", row_number(w->p, i));
+    else if (v->reduce == REDUCE_ROW)
         row_print_name(w, out, i, IN_ROW);
     else
         buf_printf(out, "row%u", row_number(w->p, i));
@@ -80,16 +84,17 @@ static void reduce_in_loop(Printer *w, uint32_t i, Buf *tail)
     buf_puts(tail, row_indent(w, IN_LOOP));
     row_print_guard(w, w->p->values.v[arg].dims,
                     w->p->inner | (sums_rows(w, v) ? 0 : w->p->outer), tail);
-    print_join(w, v, to.s, arg, IN_LOOP, tail);
+    print_join(w, v, to.s, sums_rows(w, v), arg, tail);
     buf_free(&to);
 }
 
 static void declare_total(Printer *w, uint32_t i)
 {
-    buf_printf(&w->row, "%sfloat ", row_indent(w, IN_ROW));
+    bool max = row_is_max(w, &w->p->values.v[i]);
+
+    buf_printf(&w->row, "%s%s ", row_indent(w, IN_ROW), max ? "Top" : "float");
     print_total(w, i, &w->row);
-    buf_printf(&w->row, " = %s;\n",
-               row_is_max(w, &w->p->values.v[i]) ? "-INF" : "0.0f");
+    buf_printf(&w->row, " = %s;\n", max ? "TOP_NONE" : "0.0f");
 }
 
 /* The total of a row goes on to its column. */
@@ -109,6 +114,21 @@ static void add_to_column(Printer *w, uint32_t i, const char *total)
     buf_free(&to);
 }
 
+/* Turns the order of a maximum into the value; `total` is its name after. */
+static void finish_max(Printer *w, uint32_t i, Buf *total)
+{
+    Buf name = {0};
+
+    if (w->p->values.v[i].reduce == REDUCE_ROW)
+        row_print_name(w, &name, i, IN_ROW);
+    else
+        buf_printf(&name, "row%u", row_number(w->p, i));
+    buf_printf(&w->row, "%sconst float %s = row_max(top_value(%s));\n",
+               row_indent(w, IN_ROW), name.s, total->s);
+    buf_free(total);
+    *total = name;
+}
+
 /* After the loop: what all lanes gathered. */
 static void finish_total(Printer *w, uint32_t i)
 {
@@ -116,8 +136,11 @@ static void finish_total(Printer *w, uint32_t i)
     Buf total = {0};
 
     print_total(w, i, &total);
-    buf_printf(&w->row, "%s%s = row_%s(%s);\n", row_indent(w, IN_ROW), total.s,
-               row_is_max(w, v) ? "max" : "sum", total.s);
+    if (row_is_max(w, v))
+        finish_max(w, i, &total);
+    else
+        buf_printf(&w->row, "%s%s = row_sum(%s);\n", row_indent(w, IN_ROW),
+                   total.s, total.s);
     if (v->reduce == REDUCE_ROW)
         w->printed[i] |= IN_ROW;
     else

@@ -361,6 +361,16 @@ void row_print_guard(const Printer *w, DimSet dims, DimSet among, Buf *out)
         buf_puts(out, ")) ");
 }
 
+/* Whether the value was rounded to the type it is stored in. */
+static bool is_exact(const Printer *w, const RowSink *sink)
+{
+    const RowValue *v = &w->p->values.v[sink->value];
+
+    return sink->dtype == DT_BF16 && !sink->accumulate && v->def.i &&
+           w->p->m->nodes.v[v->def.i].op == OP_CAST &&
+           value_type(w->p->m, v->id)->dtype == DT_BF16;
+}
+
 void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out)
 {
     const RowValue *v = &w->p->values.v[sink->value];
@@ -380,7 +390,8 @@ void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out)
         row_print_name(w, out, sink->value, s);
         buf_puts(out, ";\n");
     } else {
-        buf_printf(out, "store_%s(p%u + %s, ", suffix, sink->ptr, index.s);
+        buf_printf(out, "store_%s%s(p%u + %s, ", suffix,
+                   is_exact(w, sink) ? "_exact" : "", sink->ptr, index.s);
         if (sink->accumulate)
             buf_printf(out, "load_%s(p%u + %s) + ", suffix, sink->ptr, index.s);
         row_print_name(w, out, sink->value, s);
