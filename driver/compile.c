@@ -167,6 +167,12 @@ static bool build_kernels(const Input *in, const EmitOutput *out, Buf *objects)
     if (in->spec->target.backend == BACKEND_CPU)
         return codegen_cpu_build(out->units, out->nunits, arch, threads,
                                  in->diag, where, objects);
+    if (strcmp(arch, "native") == 0) {
+        diag_error(in->diag, where, "MC0502",
+                   "arch = native, but there is no GPU to ask what it is");
+        diag_help(in->diag, "name one: --target cuda:sm_90a");
+        return false;
+    }
     return codegen_cuda_build(out->units, out->nunits, arch, threads, in->diag,
                               where, objects);
 }

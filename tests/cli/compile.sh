@@ -23,3 +23,6 @@ megac compile models/gpt3-175b.yaml --set training.precision=fp32 \
     --set training.micro_batch_size=4 2>errors
 grep -c 'MC0501' errors
 ls
+# An architecture of GPUs has to be named, for none is looked for.
+megac compile demo.yaml --target cuda -o gpu
+ls gpu
