@@ -38,7 +38,7 @@ static const CliOption options[] = {
     CLI_OPTIONS_END,
 };
 
-/* ---- settings ---------------------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------ */
 
 /* --target is shorthand for two settings. */
 static CliExit add_target(Arena *a)
@@ -71,7 +71,7 @@ static CliExit check_pass_names(void)
     return CLI_DONE;
 }
 
-/* ---- verification ------------------------------------------------------------- */
+/* ---- verification -------------------------------------------------------- */
 
 CliExit compile_verify_passes(const Input *in)
 {
@@ -127,7 +127,7 @@ CliExit compile_verify_plans(const Input *in, const Module *m,
     return code;
 }
 
-/* ---- memory --------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------- */
 
 CliExit compile_check_memory(const Input *in, const Program *p)
 {
@@ -141,7 +141,7 @@ CliExit compile_check_memory(const Input *in, const Program *p)
     return CLI_FIT;
 }
 
-/* ---- kernels and files -------------------------------------------------------------- */
+/* ---- kernels and files --------------------------------------------------- */
 
 /* megac-rank lies beside this program. */
 static const char *rank_program(Arena *a)
@@ -190,7 +190,7 @@ static bool write_package(const Input *in, const EmitInput *input,
     return ok;
 }
 
-/* ---- the command ---------------------------------------------------------------------- */
+/* ---- the command --------------------------------------------------------- */
 
 static void print_stats(const Program *p, const double *seconds,
                         const PlanVerifyStats *v, double total)

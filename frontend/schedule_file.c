@@ -79,7 +79,7 @@ static bool row_read(Reader *r, ScheduleRow *out)
     return true;
 }
 
-/* ---- stages ----------------------------------------------------------------- */
+/* ---- stages -------------------------------------------------------------- */
 
 /* Notes that a row has a stage; no other row may. */
 static bool stage_note(Reader *r, ScheduleFile *f, uint32_t stage)
@@ -158,7 +158,7 @@ ScheduleFile *schedule_file_read(Check *c)
     return ok ? f : NULL;
 }
 
-/* ---- everything once ---------------------------------------------------------- */
+/* ---- everything once ----------------------------------------------------- */
 
 static bool once_fail(Check *c, uint32_t stage, uint32_t mb, const char *what)
 {

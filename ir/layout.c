@@ -126,7 +126,7 @@ bool split_equal(const Split *a, const Split *b)
     return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
 }
 
-/* ---- tokens and slots ----------------------------------------------------- */
+/* ---- tokens and slots ---------------------------------------------------- */
 
 bool type_covers(const Type *t, char dim)
 {

@@ -6,7 +6,7 @@
  */
 #include "passes/passes.h"
 
-/* ---- dead code -------------------------------------------------------------- */
+/* ---- dead code ----------------------------------------------------------- */
 
 static bool any_used(const Node *n, const bool *used)
 {
@@ -111,7 +111,7 @@ void clean_dead(Module *m)
     arena_free(scratch);
 }
 
-/* ---- equal nodes --------------------------------------------------------------- */
+/* ---- equal nodes --------------------------------------------------------- */
 
 typedef struct {
     NodeId id;

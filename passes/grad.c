@@ -45,7 +45,7 @@ struct Grad {
     Vec(ValueId) needed; /* forward values with a stand-in */
 };
 
-/* ---- what cells see --------------------------------------------------------- */
+/* ---- what cells see ------------------------------------------------------ */
 
 Module *grad_module(Grad *g)
 {
@@ -141,7 +141,7 @@ ValueId grad_of(Grad *g, ValueId v)
     return c;
 }
 
-/* ---- the forward's side of calls --------------------------------------------- */
+/* ---- the forward's side of calls ----------------------------------------- */
 
 static void grad_function(GradPass *p, FuncId f);
 
@@ -260,7 +260,7 @@ static void forward_calls(GradPass *p, FuncId f)
     vec_free(&old.body);
 }
 
-/* ---- the backward's side of calls ----------------------------------------------- */
+/* ---- the backward's side of calls ---------------------------------------- */
 
 static void flow_joint(Grad *g, const Node *n, const FuncGrad *callee)
 {
@@ -313,7 +313,7 @@ void grad_call_node(Grad *g, const Node *n)
                                (uint32_t)callee->cotangent.v[i]));
 }
 
-/* ---- what to save, what to compute again ------------------------------------------- */
+/* ---- what to save, what to compute again --------------------------------- */
 
 typedef struct {
     Grad *g;
@@ -563,7 +563,7 @@ static void settle_needs(Grad *g)
     vmap_free(&r.to_bwd);
 }
 
-/* ---- one function -------------------------------------------------------------------- */
+/* ---- one function -------------------------------------------------------- */
 
 static void reverse_nodes(Grad *g, uint32_t count)
 {

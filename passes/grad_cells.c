@@ -81,7 +81,7 @@ static void onto(Grad *g, const Node *n, uint32_t i, ValueId c)
     grad_flow(g, arg(g, n, i), c);
 }
 
-/* ---- no gradient ---------------------------------------------------------- */
+/* ---- no gradient --------------------------------------------------------- */
 
 static void grad_zero(Grad *g, const Node *n)
 {
@@ -95,7 +95,7 @@ static void grad_none(Grad *g, const Node *n)
                "op %s has no gradient", op_info[n->op].name);
 }
 
-/* ---- pointwise -------------------------------------------------------------- */
+/* ---- pointwise ----------------------------------------------------------- */
 
 static void grad_same(Grad *g, const Node *n)
 {
@@ -234,7 +234,7 @@ static void grad_rotate(Grad *g, const Node *n)
     onto(g, n, 0, ir_op(m, grad_func(g), OP_ROTATE, &c, 1, turned, n->loc));
 }
 
-/* ---- reductions --------------------------------------------------------------- */
+/* ---- reductions ---------------------------------------------------------- */
 
 /* Constant along what was summed. */
 static void grad_sum(Grad *g, const Node *n)
@@ -242,7 +242,7 @@ static void grad_sum(Grad *g, const Node *n)
     grad_flow(g, arg(g, n, 0), grad_of(g, node_res(n, 0)));
 }
 
-/* ---- contractions --------------------------------------------------------------- */
+/* ---- contractions -------------------------------------------------------- */
 
 static bool is_read(Module *m, ValueId v)
 {
@@ -315,7 +315,7 @@ static void grad_attention(Grad *g, const Node *n)
         grad_flow(g, arg(g, n, i), node_res(node_of(m, made), i));
 }
 
-/* ---- mixture of experts ------------------------------------------------------------ */
+/* ---- mixture of experts -------------------------------------------------- */
 
 /* One of the three ways of rows; `like` is what the result is a cotangent of. */
 static ValueId routed(Grad *g, const Node *n, Op op, ValueId choice,
@@ -358,7 +358,7 @@ static void grad_combine(Grad *g, const Node *n)
                          arg(g, n, 1)));
 }
 
-/* ---- state and structure ------------------------------------------------------------ */
+/* ---- state and structure ------------------------------------------------- */
 
 static void grad_read(Grad *g, const Node *n)
 {

@@ -66,7 +66,7 @@ static Layout use_layout(const Module *m, const Tensor *t)
     return l;
 }
 
-/* ---- conversions ----------------------------------------------------------- */
+/* ---- conversions --------------------------------------------------------- */
 
 static ValueId convert(Place *p, ValueId v, LayoutId to);
 
@@ -122,7 +122,7 @@ static ValueId convert(Place *p, ValueId v, LayoutId to)
     return c.to;
 }
 
-/* ---- which atoms split which dimension --------------------------------------- */
+/* ---- which atoms split which dimension ----------------------------------- */
 
 typedef struct {
     Layout want;  /* splits chosen so far, over all letters of the node */
@@ -236,7 +236,7 @@ static Choice choose(Place *p, const Node *n)
     return c;
 }
 
-/* ---- partial sums ---------------------------------------------------------------- */
+/* ---- partial sums -------------------------------------------------------- */
 
 static char linearity(const Node *n, uint32_t i)
 {
@@ -287,7 +287,7 @@ static AxisSet kept_sum(Place *p, const Node *n, uint32_t i, AxisSet used)
     return sum;
 }
 
-/* ---- nodes with a signature ---------------------------------------------------------- */
+/* ---- nodes with a signature ---------------------------------------------- */
 
 static void set_arg(Place *p, NodeId id, uint32_t i, ValueId v)
 {
@@ -339,7 +339,7 @@ static void lay_by_signature(Place *p, NodeId id)
     lay_results(p, node_of(p->m, id), &c.want, sums);
 }
 
-/* ---- state --------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------- */
 
 static LayoutId completed(Module *m, LayoutId l)
 {
@@ -381,7 +381,7 @@ static void lay_state(Place *p, NodeId id)
         set_arg(p, id, 0, convert(p, node_arg(p->m, &n, 0), rest));
 }
 
-/* ---- calls ----------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------- */
 
 /* The layout that a value's hint names, for the dimensions it has; 0: none. */
 static LayoutId hint_layout(Module *m, ValueId v)
@@ -449,7 +449,7 @@ static void lay_call(Place *p, NodeId id)
             value_of(m, func_of(m, callee)->results.v[i])->layout;
 }
 
-/* ---- one function ---------------------------------------------------------------------- */
+/* ---- one function -------------------------------------------------------- */
 
 static void lay_node(Place *p, NodeId id)
 {

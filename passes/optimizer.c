@@ -75,7 +75,7 @@ static bool is_trained(const Module *m, uint32_t tensor)
            has_field(m, (TensorId){tensor}, FIELD_GRAD);
 }
 
-/* ---- before the microbatches ------------------------------------------------ */
+/* ---- before the microbatches --------------------------------------------- */
 
 static void clear(Update *u, TensorId t, Field field)
 {
@@ -97,7 +97,7 @@ static void clear_sums(Update *u)
     }
 }
 
-/* ---- the norm ------------------------------------------------------------------ */
+/* ---- the norm ------------------------------------------------------------ */
 
 static ValueId square_sum(Update *u, TensorId t)
 {
@@ -134,7 +134,7 @@ static ValueId clip_factor(Update *u, ValueId norm, double clip)
     return bin(u, OP_MIN, factor, num(u, 1.0));
 }
 
-/* ---- updates --------------------------------------------------------------------- */
+/* ---- updates ------------------------------------------------------------- */
 
 /* Decoupled weight decay (Loshchilov & Hutter 2019):
  *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g²
@@ -207,7 +207,7 @@ static void scalars(Update *u, ValueId norm)
     u->clip = clip > 0.0 ? clip_factor(u, norm, clip) : (ValueId){0};
 }
 
-/* ---- balance of experts ------------------------------------------------------------- */
+/* ---- balance of experts -------------------------------------------------- */
 
 static ValueId expert_load(Update *u)
 {
@@ -244,7 +244,7 @@ static void update_bias(Update *u)
              bin(u, OP_ADD, read_field(u, t, FIELD_PARAM), step), u->loc);
 }
 
-/* ---- metrics of experts ------------------------------------------------------------ */
+/* ---- metrics of experts -------------------------------------------------- */
 
 /* A number that every stage has of its own; a stage without layers has zero. */
 static ValueId of_stages(Update *u, ValueId v, const char *hint)

@@ -38,7 +38,7 @@ bool passes_run(Module *m, const Spec *spec, const PassOptions *options);
 /* Runs one pass with its checks. */
 bool pass_run(const Pass *p, Module *m, const Spec *spec);
 
-/* ---- rewrite.c: copying nodes and replacing values ------------------------ */
+/* ---- rewrite.c: copying nodes and replacing values ----------------------- */
 
 /* A map from old values to new ones; unmapped values map to themselves. */
 typedef struct {
@@ -55,14 +55,14 @@ NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map);
 /* Replaces operands and function results in place. */
 void func_substitute(Module *m, FuncId f, const ValueMap *map);
 
-/* ---- clean.c -------------------------------------------------------------- */
+/* ---- clean.c ------------------------------------------------------------- */
 /* Drops nodes without effect whose results nobody uses, unused saved results
  * and parameters of calls, and functions nobody calls. */
 void clean_dead(Module *m);
 /* Merges equal nodes (op, operands, attributes) within each function. */
 void clean_cse(Module *m);
 
-/* ---- one pass per file ------------------------------------------------------ */
+/* ---- one pass per file --------------------------------------------------- */
 bool pass_grad(Module *m, const Spec *spec);
 bool pass_ring(Module *m, const Spec *spec);
 bool pass_optimizer(Module *m, const Spec *spec);
@@ -74,7 +74,7 @@ bool pass_pipeline(Module *m, const Spec *spec);
 bool pass_fuse(Module *m, const Spec *spec);
 bool pass_streams(Module *m, const Spec *spec);
 
-/* ---- schedule.c: who computes what when ------------------------------------- */
+/* ---- schedule.c: who computes what when ---------------------------------- */
 
 /* W computes the gradients of weights.  In a schedule with W's, B computes
  * those of activations only; in one without, all. */
@@ -104,7 +104,7 @@ static inline uint32_t schedule_stage(const Schedule *s, uint32_t rank,
     return s->stage[rank * s->chunks + chunk];
 }
 
-/* ---- schedule_sim.c ----------------------------------------------------------- */
+/* ---- schedule_sim.c ------------------------------------------------------ */
 
 /* Of one chunk and microbatch: forward, gradients of activations, gradients of
  * weights.  Without W's in the schedule a B costs b + w. */

@@ -51,7 +51,7 @@ typedef struct {
     ValueMap map;      /* step's values -> main's */
 } Pipe;
 
-/* ---- micro's calls ------------------------------------------------------------ */
+/* ---- micro's calls ------------------------------------------------------- */
 
 /* The call of micro that runs a stage's forward or backward. */
 static NodeId stage_call(const Pipe *p, FuncId f)
@@ -103,7 +103,7 @@ static AttrsId message_attrs(Pipe *p, FuncId from, const PipeStage *to,
     return attrs_intern(p->m, list, MC_LEN(list));
 }
 
-/* ---- one action ------------------------------------------------------------------ */
+/* ---- one action ---------------------------------------------------------- */
 
 static ValueId *local_slot(Pipe *p, uint32_t mb, ValueId v)
 {
@@ -211,7 +211,7 @@ static void run_action(Pipe *p, const Action *a)
     vmap_free(&map);
 }
 
-/* ---- messages to come ------------------------------------------------------------- */
+/* ---- messages to come ---------------------------------------------------- */
 
 /* When the stage that computes `v` has done so. */
 static double sent_at(const Pipe *p, ValueId v, uint32_t mb)
@@ -255,7 +255,7 @@ static void post_receive(Pipe *p, const Arrival *a)
         *slot = receive(p, a->value, a->to, a->microbatch);
 }
 
-/* ---- what a rank holds -------------------------------------------------------------- */
+/* ---- what a rank holds --------------------------------------------------- */
 
 static void hold_tensors(Pipe *p, FuncId f)
 {
@@ -284,7 +284,7 @@ static void hold_stages(Pipe *p)
     }
 }
 
-/* ---- the rest of the step -------------------------------------------------------------- */
+/* ---- the rest of the step ------------------------------------------------ */
 
 static const ValueId GONE = {UINT32_MAX};
 
@@ -463,7 +463,7 @@ static FuncId build_main(Pipe *p)
     return p->main;
 }
 
-/* ---- the pass ------------------------------------------------------------------------------ */
+/* ---- the pass ------------------------------------------------------------ */
 
 static void value_range(Pipe *p)
 {

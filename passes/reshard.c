@@ -78,7 +78,7 @@ static AxisSet atoms_from(const Layout *l, char dim, uint8_t first)
     return set;
 }
 
-/* ---- the steps --------------------------------------------------------------- */
+/* ---- the steps ----------------------------------------------------------- */
 
 /* The end of the run of atoms from `first` on that one group can number. */
 static uint8_t run_end(const Reshard *r, const uint8_t *atoms, uint8_t first,

@@ -33,7 +33,7 @@ static void one_f_one_b(Schedule *s, uint32_t rank)
         schedule_act(s, rank, ACTION_B, 0, i);
 }
 
-/* ---- interleaved -------------------------------------------------------------- */
+/* ---- interleaved --------------------------------------------------------- */
 
 /* Microbatches go in groups, the last of which may be shorter; a group passes
  * all chunks before the next one starts.  Step `i` of that order. */
@@ -68,7 +68,7 @@ static void interleaved(Schedule *s, uint32_t rank)
         interleaved_act(s, rank, ACTION_B, i);
 }
 
-/* ---- a file -------------------------------------------------------------------- */
+/* ---- a file -------------------------------------------------------------- */
 
 static uint32_t chunk_of(const Schedule *s, uint32_t rank, uint32_t stage)
 {
@@ -106,7 +106,7 @@ static void schedule_follow(Schedule *s, uint32_t rank)
     }
 }
 
-/* ---- all of them ------------------------------------------------------------- */
+/* ---- all of them --------------------------------------------------------- */
 
 static const struct {
     SpecSchedule kind;

@@ -15,7 +15,7 @@ static inline void schedule_act(Schedule *s, uint32_t rank, ActionKind kind,
     vec_push(&s->ranks[rank], a);
 }
 
-/* ---- schedule_zero.c ------------------------------------------------------ */
+/* ---- schedule_zero.c ----------------------------------------------------- */
 void schedule_zb_h1(Schedule *s, uint32_t rank);
 void schedule_zb_v(Schedule *s, uint32_t rank);
 void schedule_dualpipe_v(Schedule *s, uint32_t rank);

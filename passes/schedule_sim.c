@@ -95,7 +95,7 @@ static bool advance(Sim *x)
     return any;
 }
 
-/* ---- what can be wrong -------------------------------------------------------- */
+/* ---- what can be wrong --------------------------------------------------- */
 
 static bool all_ran(const Sim *x, Arena *a, const char **why)
 {
@@ -126,7 +126,7 @@ static bool all_done(const Sim *x, Arena *a, const char **why)
     return true;
 }
 
-/* ---- the figures --------------------------------------------------------------- */
+/* ---- the figures --------------------------------------------------------- */
 
 static double *unset(Arena *a, uint32_t n)
 {

@@ -31,7 +31,7 @@ static void next(Line *l, ActionKind kind, uint32_t chunk)
         schedule_act(l->s, l->rank, kind, chunk, count[chunk]++);
 }
 
-/* ---- ZB-H1 (Qi et al. 2023, 3.1) ------------------------------------------------ */
+/* ---- ZB-H1 (Qi et al. 2023, 3.1) ----------------------------------------- */
 
 /* 1F1B, with the W of rank r r microbatches behind: every rank keeps as many
  * microbatches as 1F1B keeps on the first. */
@@ -52,7 +52,7 @@ void schedule_zb_h1(Schedule *s, uint32_t rank)
         next(&l, ACTION_W, 0);
 }
 
-/* ---- ZB-V (Qi et al. 2024, "Pipeline parallelism with controllable memory") -------- */
+/* ---- ZB-V (Qi et al. 2024, "Pipeline parallelism with controllable memory")  */
 
 static void back(Line *l, uint32_t chunk)
 {
@@ -104,7 +104,7 @@ void schedule_zb_v(Schedule *s, uint32_t rank)
     zb_v_cool_down(&l, below);
 }
 
-/* ---- DualPipe-V (DeepSeek-AI 2025) --------------------------------------------------- */
+/* ---- DualPipe-V (DeepSeek-AI 2025) --------------------------------------- */
 
 /* A forward and a backward that a rank can overlap. */
 static void both(Line *l, uint32_t forward, uint32_t backward)

@@ -48,7 +48,7 @@ typedef struct {
 
 static void split_calls(SplitPass *p, FuncId f, bool stages_only);
 
-/* ---- which half --------------------------------------------------------------- */
+/* ---- which half ---------------------------------------------------------- */
 
 static bool is_weights(const SplitPass *p, const Node *n)
 {
@@ -129,7 +129,7 @@ static void mark_halves(Halving *s)
     mark(s, true, used_w, s->in_w);
 }
 
-/* ---- what W takes from B --------------------------------------------------------- */
+/* ---- what W takes from B ------------------------------------------------- */
 
 static int32_t param_index(const Halving *s, ValueId v)
 {
@@ -199,7 +199,7 @@ static void choose_saved(Halving *s, bool costly)
     }
 }
 
-/* ---- W ------------------------------------------------------------------------------ */
+/* ---- W ------------------------------------------------------------------- */
 
 static ValueId add_param(Halving *s, ValueId v)
 {
@@ -271,7 +271,7 @@ static void build_w(Halving *s)
     }
 }
 
-/* ---- B ------------------------------------------------------------------------------ */
+/* ---- B ------------------------------------------------------------------- */
 
 /* A parameter, or what is a result already, is returned as a copy. */
 static ValueId as_result(Halving *s, ValueId v)
@@ -349,7 +349,7 @@ static const Halves *split_function(SplitPass *p, FuncId f, const bool *carried)
     return s.h;
 }
 
-/* ---- calls ------------------------------------------------------------------------------ */
+/* ---- calls --------------------------------------------------------------- */
 
 enum { MAX_CALL = 128 };
 
@@ -472,7 +472,7 @@ static void split_calls(SplitPass *p, FuncId f, bool stages_only)
     vec_free(&old.body);
 }
 
-/* ---- the pass --------------------------------------------------------------------------- */
+/* ---- the pass ------------------------------------------------------------ */
 
 static bool is_split(const Spec *spec)
 {

@@ -53,7 +53,7 @@ static Node body_node(const Cut *c, uint32_t i)
     return *node_of(c->m, c->old.body.v[i]);
 }
 
-/* ---- building one part --------------------------------------------------------- */
+/* ---- building one part --------------------------------------------------- */
 
 /* The value in this function, imported as a parameter if need be.  `t` is its
  * type here: stacked values hold this stage's layers only. */
@@ -199,7 +199,7 @@ static Part build_backward(Cut *c, uint32_t index)
     return p;
 }
 
-/* ---- joining forward and backward -------------------------------------------------- */
+/* ---- joining forward and backward ---------------------------------------- */
 
 static bool is_micro_param(const Cut *c, ValueId v)
 {
@@ -220,7 +220,7 @@ static void export_saved(Part *fwd, const Part *bwd)
     }
 }
 
-/* ---- the new micro --------------------------------------------------------------------- */
+/* ---- the new micro ------------------------------------------------------- */
 
 /* Calls a part; `at` maps micro's former values to those of the new body. */
 static NodeId call_part(Cut *c, Part *p, ValueMap *at)

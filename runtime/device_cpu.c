@@ -31,7 +31,7 @@ struct Device {
 /* Work on fewer bytes is done before a team of threads has met. */
 enum { PARALLEL_BYTES = 1 << 16 };
 
-/* ---- loading -------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------- */
 
 static Status find_symbol(Device *d, const char *name, KernelFn **out)
 {
@@ -117,7 +117,7 @@ static Status cpu_open(const DeviceConfig *config, Device **out)
     return s;
 }
 
-/* ---- running -------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------- */
 
 static char *cpu_memory(Device *d, uint32_t i)
 {

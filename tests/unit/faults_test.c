@@ -147,7 +147,7 @@ static const Fault faults[] = {
      OP_NEG, NULL, 0},
 };
 
-/* ---- spoiling ------------------------------------------------------------------ */
+/* ---- spoiling ------------------------------------------------------------ */
 
 static bool find_node(Module *m, FuncId f, Op op, uint32_t nth, uint32_t *out)
 {
@@ -278,7 +278,7 @@ static void spoil(Module *m, FuncId f, uint32_t at, const Fault *x)
     }
 }
 
-/* ---- judging --------------------------------------------------------------------- */
+/* ---- judging ------------------------------------------------------------- */
 
 static Module *module_at(Arena *a, Diag *d, const char *level, bool gpt2)
 {

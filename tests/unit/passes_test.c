@@ -20,7 +20,7 @@
 static const uint64_t SEED = 7;
 static const double STEP = 1e-3, SMALL_STEP = 1e-5; /* of differences */
 
-/* ---- equivalence ------------------------------------------------------------- */
+/* ---- equivalence --------------------------------------------------------- */
 
 static void check_layout(const char *text, const char *const *sets)
 {
@@ -65,7 +65,7 @@ static void test_experts_keep_meaning(void **state)
         check_layout(MODEL_M0, EXPERT_LAYOUTS[i]);
 }
 
-/* ---- context parallelism ------------------------------------------------------- */
+/* ---- context parallelism ------------------------------------------------- */
 
 static EvalResult *gradients_of(Arena *a, Diag *d, const char *text,
                                 const char *const *sets, int n, Module **out)
@@ -106,7 +106,7 @@ static void test_storage_order(void **state)
     check_storage_order(MODEL_G0, "parallel.cp=4");
 }
 
-/* ---- finite differences ---------------------------------------------------------- */
+/* ---- finite differences -------------------------------------------------- */
 
 /* One element of one parameter, moved by `by`. */
 typedef struct {

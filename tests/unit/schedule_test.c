@@ -85,7 +85,7 @@ static void expect_in_flight(const Case *c, const uint32_t *most)
         assert_int_equal(c->times.in_flight[r], most[r]);
 }
 
-/* ---- one chunk per rank ------------------------------------------------------- */
+/* ---- one chunk per rank -------------------------------------------------- */
 
 /* min(pp-r-1, m) forwards ahead (Narayanan et al. 2021; Megatron-LM#169). */
 static void test_warm_up_of_1f1b(void **state)
@@ -138,7 +138,7 @@ static void test_simulator_finds_deadlock_and_loss(void **state)
     case_close(&c);
 }
 
-/* ---- interleaved -------------------------------------------------------------- */
+/* ---- interleaved --------------------------------------------------------- */
 
 /* 2(pp-r-1) + (vpp-1) pp (Megatron-LM#169, #675). */
 static void test_warm_up_of_interleaved(void **state)
@@ -192,7 +192,7 @@ static void test_groups_with_a_shorter_last(void **state)
     case_close(&c);
 }
 
-/* ---- the judges ---------------------------------------------------------------- */
+/* ---- the judges ---------------------------------------------------------- */
 
 static void expect_tables(const Case *c, json_t *expected)
 {
@@ -285,7 +285,7 @@ static void test_pytorch_writes_the_same(void **state)
     }
 }
 
-/* ---- what cannot run ----------------------------------------------------------- */
+/* ---- what cannot run ----------------------------------------------------- */
 
 static void expect_rejected(const char *message, int m, int group)
 {
@@ -332,7 +332,7 @@ static void test_odd_numbers_of_microbatches(void **state)
         }
 }
 
-/* ---- files ---------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------- */
 
 /* Writes `text` as the schedule of two ranks and two microbatches. */
 static Spec *spec_with_file(Arena *a, Diag *d, const char *text)
@@ -394,7 +394,7 @@ static void test_bad_files(void **state)
                     "does not have, microbatch 2");
 }
 
-/* ---- two-part backwards ------------------------------------------------------- */
+/* ---- two-part backwards -------------------------------------------------- */
 
 static Case case_timed(const char *kind, int pp, int vpp, int m)
 {
