@@ -182,6 +182,15 @@ static CliExit show_profile(const Input *in)
     return CLI_DONE;
 }
 
+/* Training on made-up tokens is for tests; nobody should find out from the
+ * curve. */
+static void warn_of_no_data(const Input *in)
+{
+    if (in->spec->data.train.n == 0)
+        fprintf(stderr, "megac: warning: data.train is not set: training on "
+                        "synthetic tokens\n");
+}
+
 static CliExit run(const CliList *operands)
 {
     static const CliList no_sets;
@@ -192,6 +201,8 @@ static CliExit run(const CliList *operands)
     CliExit code = input_open(&in, operands->v[0], &no_sets);
     if (code == CLI_DONE)
         code = check(&in, operands->v[0]);
+    if (code == CLI_DONE)
+        warn_of_no_data(&in);
     if (code == CLI_DONE)
         code = start(&in);
     if (code == CLI_DONE && args.profile)
