@@ -59,7 +59,8 @@ size_t arena_bytes(const Arena *a);
     (*((vec)->n == (vec)->cap ? (void)((vec)->v = vec_grow((vec)->v,           \
            &(vec)->cap, sizeof *(vec)->v)) : (void)0,                          \
        &(vec)->v[(vec)->n++]) = (item))
-#define vec_free(vec) (vec_release((vec)->v), (void)memset((vec), 0, sizeof *(vec)))
+#define vec_free(vec) \
+    (vec_release((vec)->v), (void)memset((vec), 0, sizeof *(vec)))
 #define vec_last(vec) ((vec)->v[(vec)->n - 1])
 
 void *vec_grow(void *v, uint32_t *cap, size_t item);
@@ -132,7 +133,8 @@ void diag_loc_parts(const Diag *d, Loc loc, const char **out_file,
 
 /* Codes are stable: MC0xxx input text, MC01xx model, MC02xx parallel,
  * MC03xx training, MC04xx data, MC05xx target and memory, MC06xx IR text,
- * MC07xx plans and verification, MC08xx files.  docs/DIAGNOSTICS.md lists them. */
+ * MC07xx plans and verification, MC08xx files.  docs/DIAGNOSTICS.md lists
+ * them. */
 void diag_error(Diag *d, Loc loc, const char *code, const char *fmt, ...)
     MC_PRINTF(4, 5);
 void diag_warn(Diag *d, Loc loc, const char *code, const char *fmt, ...)

@@ -27,6 +27,16 @@ int call_res_mode(const Module *m, const Node *n, uint32_t i)
     return list_mode(m, n->attrs, AK_RESULTS, i);
 }
 
+void call_modes(const Module *m, const Node *n, char *out_args,
+                char *out_results)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        out_args[i] = call_mode_letter(call_arg_mode(m, n, i));
+    for (uint32_t i = 0; i < n->nres; i++)
+        out_results[i] = call_mode_letter(call_res_mode(m, n, i));
+    out_args[n->nargs] = out_results[n->nres] = '\0';
+}
+
 static const Func *callee_of(const Module *m, AttrsId attrs)
 {
     FuncId f = attr_func(m, attrs, AK_CALLEE);

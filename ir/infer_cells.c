@@ -509,7 +509,8 @@ const char *infer_attention(Module *m, Op op, const ValueId *args,
 {
     const DType dtype[] = {value_type(m, args[0])->dtype, DT_F32};
     const char *bad = nargs == 3 || nargs == 5
-                          ? want_dtypes(m, args, nargs, (DType[5]){[4] = DT_F32})
+                          ? want_dtypes(m, args, nargs,
+                                        (DType[5]){[4] = DT_F32})
                           : "takes q, k, v and perhaps o and lse";
 
     return bad ? bad : infer_sig(m, op, args, nargs, attrs, dtype, out);

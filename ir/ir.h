@@ -384,6 +384,13 @@ typedef struct {
 Scan call_scan(const Module *m, const Node *n);
 int call_arg_mode(const Module *m, const Node *n, uint32_t i);
 int call_res_mode(const Module *m, const Node *n, uint32_t i);
+static inline char call_mode_letter(int mode)
+{
+    return mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>' : (char)mode;
+}
+/* The modes of a call as ir_call takes them; room for one letter each and 0. */
+void call_modes(const Module *m, const Node *n, char *out_args,
+                char *out_results);
 /* Result types follow from the callee.  modes: one letter, 'w' MODE_WHOLE is
  * spelled '.', carry is spelled '>': ".>ll" and ">l". */
 NodeId ir_call(Module *m, FuncId f, Scan scan, const ValueId *args,

@@ -181,20 +181,6 @@ static bool reaches_loss(const Module *m, FuncId f)
     return false;
 }
 
-static char mode_letter(int mode)
-{
-    return mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>' : (char)mode;
-}
-
-static void modes_of(Module *m, const Node *n, char *args, char *results)
-{
-    for (uint32_t i = 0; i < n->nargs; i++)
-        args[i] = mode_letter(call_arg_mode(m, n, i));
-    for (uint32_t i = 0; i < n->nres; i++)
-        results[i] = mode_letter(call_res_mode(m, n, i));
-    args[n->nargs] = results[n->nres] = '\0';
-}
-
 enum { MAX_CALL = 64 };
 
 static void call_args(Module *m, const Node *n, ValueId *out)
@@ -214,7 +200,7 @@ static NodeId call_forward(GradPass *p, FuncId f, const Node *n)
     ValueId values[MAX_CALL];
     size_t at;
 
-    modes_of(p->m, n, args, results);
+    call_modes(p->m, n, args, results);
     call_args(p->m, n, values);
     at = n->nres;
     if (callee->joint) {
@@ -286,7 +272,7 @@ void grad_call_node(Grad *g, const Node *n)
         flow_joint(g, n, callee);
         return;
     }
-    modes_of(g->m, n, fwd_args, fwd_res);
+    call_modes(g->m, n, fwd_args, fwd_res);
     for (uint32_t i = 0; i < callee->nresults; i++, nargs++) {
         args[nargs] = grad_of(g, node_res(n, i));
         mc_assert(args[nargs].i);
@@ -294,8 +280,9 @@ void grad_call_node(Grad *g, const Node *n)
     }
     for (uint32_t i = 0; i < callee->saved.n; i++, nargs++) {
         int32_t given = callee->given.v[i];
-        args[nargs] = grad_need(g, given >= 0 ? node_arg(g->m, n, (uint32_t)given)
-                                              : node_res(n, further));
+        args[nargs] = grad_need(g, given >= 0
+                                       ? node_arg(g->m, n, (uint32_t)given)
+                                       : node_res(n, further));
         modes[nargs] = given >= 0 ? fwd_args[given] : fwd_res[further++];
     }
     modes[nargs] = '\0';

@@ -317,7 +317,7 @@ static void grad_attention(Grad *g, const Node *n)
 
 /* ---- mixture of experts -------------------------------------------------- */
 
-/* One of the three ways of rows; `like` is what the result is a cotangent of. */
+/* One of the three ways of rows; the result is a cotangent of `like`. */
 static ValueId routed(Grad *g, const Node *n, Op op, ValueId choice,
                       ValueId second, ValueId third, ValueId like)
 {

@@ -42,8 +42,8 @@ uint32_t value_root(Planner *p, ValueId v);
 /* Whether result `res` may take the memory of operand `arg`, which dies. */
 bool node_may_share(const Planner *p, const Node *n, uint32_t arg,
                     uint32_t res);
-/* Finds lifetimes, and which values of `f` live with the caller, in state, or in
- * each other's memory.  Afterwards a root without a place needs a buffer. */
+/* Finds lifetimes, and which values of `f` live with the caller, in state, or
+ * in each other's memory.  Afterwards a root without a place needs a buffer. */
 void share_plan(Planner *p, FuncId f);
 
 /* ---- memplan_report.c ---------------------------------------------------- */

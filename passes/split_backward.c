@@ -353,11 +353,6 @@ static const Halves *split_function(SplitPass *p, FuncId f, const bool *carried)
 
 enum { MAX_CALL = 128 };
 
-static char mode_letter(int mode)
-{
-    return mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>' : (char)mode;
-}
-
 static char over_letter(const Scan *scan)
 {
     return scan->over ? scan->over : '.';
@@ -386,10 +381,10 @@ static NodeId call_b(SplitPass *p, FuncId f, const Node *n, const Halves *h)
     mc_assert(h->kept.n <= MAX_CALL && n->nres + h->saved.n <= MAX_CALL);
     for (uint32_t i = 0; i < h->kept.n; i++) {
         values[i] = node_arg(m, n, h->kept.v[i]);
-        args[i] = mode_letter(call_arg_mode(m, n, h->kept.v[i]));
+        args[i] = call_mode_letter(call_arg_mode(m, n, h->kept.v[i]));
     }
     for (uint32_t i = 0; i < n->nres; i++)
-        results[i] = mode_letter(call_res_mode(m, n, i));
+        results[i] = call_mode_letter(call_res_mode(m, n, i));
     for (uint32_t i = 0; i < h->saved.n; i++)
         results[n->nres + i] = over_letter(&scan);
     made = ir_call(m, f, scan, values, args, results, n->loc);
@@ -412,7 +407,7 @@ static void call_w(SplitPass *p, FuncId f, const Node *n, const Halves *h,
         values[i] = given ? node_arg(m, n, (uint32_t)from)
                           : node_res(node_of(m, b),
                                      n->nres + (uint32_t)(-1 - from));
-        args[i] = given ? mode_letter(call_arg_mode(m, n, (uint32_t)from))
+        args[i] = given ? call_mode_letter(call_arg_mode(m, n, (uint32_t)from))
                         : over_letter(&scan);
     }
     scan.callee = h->w;

@@ -95,21 +95,6 @@ static void copy_section(Part *p, uint32_t from, uint32_t to, uint32_t nlayers)
     }
 }
 
-static void modes_text(const Module *m, const Node *n, char *args, char *res)
-{
-    for (uint32_t i = 0; i < n->nargs; i++) {
-        int mode = call_arg_mode(m, n, i);
-        args[i] = mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>'
-                                                                : (char)mode;
-    }
-    for (uint32_t i = 0; i < n->nres; i++) {
-        int mode = call_res_mode(m, n, i);
-        res[i] = mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>'
-                                                               : (char)mode;
-    }
-    args[n->nargs] = res[n->nres] = '\0';
-}
-
 /* The scan over this stage's layers only; nothing for a stage without any:
  * then what would be carried through is passed on. */
 static void copy_scan(Part *p, uint32_t at, const PipeStage *s)
@@ -128,7 +113,7 @@ static void copy_scan(Part *p, uint32_t at, const PipeStage *s)
     }
     scan.first = s->first_layer;
     scan.count = s->nlayers;
-    modes_text(m, &n, args, res);
+    call_modes(m, &n, args, res);
     for (uint32_t k = 0; k < n.nargs; k++) {
         ValueId v = node_arg(m, &n, k);
         values[k] = import(p, v, type_here(p, v, s->nlayers));

@@ -378,7 +378,7 @@ static Status load_all(const State *s, const SafeFile *f, const char *path)
     return STATUS_NONE;
 }
 
-/* A tensor that no rank holds belongs to another model, perhaps a deeper one. */
+/* A tensor that no rank holds belongs to another, perhaps a deeper model. */
 static Status check_strangers(const State *s, const SafeFile *f,
                               const char *path)
 {
@@ -395,8 +395,8 @@ static Status check_strangers(const State *s, const SafeFile *f,
         }
     if (n)
         failed = status_make(STATUS_INPUT,
-                             "%s: the model has no tensor %s, and %u more", path,
-                             f->v[last].name, n - 1);
+                             "%s: the model has no tensor %s, and %u more",
+                             path, f->v[last].name, n - 1);
     free(header);
     safe_close(&model);
     return failed;
