@@ -60,6 +60,7 @@ typedef struct {
     bool attached[STREAM_COUNT]; /* has nodes that end with the function */
     bool step;                   /* f is a step function */
     Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
+    bool *settled; /* by FuncId: ... and computes nothing once that started */
     bool *ordered; /* by FuncId */
     uint32_t mark; /* event of the compute stream's latest mark plus 1, or 0
                       if compute nodes follow it */
@@ -292,13 +293,15 @@ static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
 /* What a callee leaves running is, from here on, one node of that stream. */
 static void step_leaves(Streams *s, Step *step, const Node *n)
 {
-    Stream stream = s->loose[call_scan(s->m, n).callee.i];
+    FuncId callee = call_scan(s->m, n).callee;
+    Stream stream = s->loose[callee.i];
     StateUses touched = s->fx->node[step->node.i];
     Ticket ticket = {stream, s->issued[stream] + 1};
 
     if (stream == STREAM_COMPUTE)
         return;
     s->issued[stream]++;
+    s->computed[stream] = !s->settled[callee.i];
     step->stream = stream;
     step->number = ticket.number;
     for (uint32_t i = 0; i < touched.n; i++)
@@ -354,6 +357,7 @@ static void step_end(Streams *s)
         else
             s->loose[s->f.i] = (Stream)i;
     }
+    s->settled[s->f.i] = !s->computed[s->loose[s->f.i]];
     vec_push(&s->steps, end);
 }
 
@@ -515,6 +519,7 @@ bool pass_streams(Module *m, const Spec *spec)
     s.value = arena_array(a, Ticket, m->values.n);
     s.alias = arena_array(a, StateUse, m->values.n);
     s.loose = arena_array(a, Stream, m->funcs.n);
+    s.settled = arena_array(a, bool, m->funcs.n);
     s.ordered = arena_array(a, bool, m->funcs.n);
     for (uint32_t f = 1; f < m->funcs.n; f++)
         func_order(&s, (FuncId){f});
