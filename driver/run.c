@@ -204,6 +204,8 @@ static CliExit run(const CliList *operands)
     if (code == CLI_DONE)
         warn_of_no_data(&in);
     if (code == CLI_DONE)
+        code = run_check_memory(in.arena, in.dir);
+    if (code == CLI_DONE)
         code = start(&in);
     if (code == CLI_DONE && args.profile)
         code = show_profile(&in);

@@ -30,4 +30,10 @@ void run_errors_end(RunErrors *e);
 MC_MUST_USE Status run_spawn(char *const *argv, RunErrors *errors,
                              int *out_code);
 
+/* ---- run_memory.c -------------------------------------------------------- */
+
+/* CLI_FIT, and an error, if the ranks of a compiled program need more memory
+ * together than this machine has to give. */
+CliExit run_check_memory(Arena *a, const char *dir);
+
 #endif

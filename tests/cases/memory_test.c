@@ -178,6 +178,20 @@ static void compare_measured(json_t *stages, size_t world)
     assert_int_equal(seen, world);
 }
 
+/* 2,048 ranks, each with 4 bytes for the parameter and its gradient of a table
+ * and a head of 2^20 rows of 64: a GiB each, which one machine has and which
+ * 2 TiB are not. */
+static void too_many_ranks_are_not_started(void **state)
+{
+    (void)state;
+    case_compile("many", "model.vocab_size=1048576 parallel.dp=2048 "
+                         "training.global_batch_size=2048");
+    assert_int_equal(case_shell("$MEGAC run many"), 4);
+    assert_true(case_printed("the ranks need 2"));
+    assert_true(case_printed("GiB together"));
+    assert_true(case_printed("2048 ranks of 1."));
+}
+
 static void a_run_uses_what_was_planned(void **state)
 {
     static const struct {
@@ -222,6 +236,7 @@ int main(void)
         cmocka_unit_test(no_parameter_is_lost),
         cmocka_unit_test(microbatches_in_flight),
         cmocka_unit_test(activations_follow),
+        cmocka_unit_test(too_many_ranks_are_not_started),
         cmocka_unit_test(a_run_uses_what_was_planned),
     };
 

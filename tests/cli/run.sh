@@ -1,8 +1,8 @@
-# `megac run` with a stand-in for the compiled program: what it passes on, what
-# it shows, and how it reports a rank that fails.
-mkdir out
-cp "$MEGAC_ROOT/configs/examples/demo.yaml" out/spec.yaml
+# `megac run` with a stand-in for what starts a rank: what it passes on, what it
+# shows, and how it reports a rank that fails.
+megac compile "$MEGAC_ROOT/configs/examples/demo.yaml" -o out
 launch() {
+    rm -f out/launch
     { echo '#!/bin/sh'; echo 'r=$OMPI_COMM_WORLD_RANK'; cat; } >out/launch
     chmod +x out/launch
 }
