@@ -7,6 +7,7 @@
 #ifndef MEGAC_EMIT_H
 #define MEGAC_EMIT_H
 
+#include "base/status.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/memplan.h"
@@ -40,8 +41,10 @@ Dialect emit_dialect(const Spec *spec);
 /* Writes the folder that `megac compile` promises, beside `dir` and then in
  * its place.  `objects` are the compiled units: for the CPU one shared object,
  * which every rank carries; for CUDA a cubin per unit.  `program` is the path
- * of megac-rank.  False after reporting to m->diag (MC0801). */
-bool package_write(const char *dir, const EmitInput *in, const EmitOutput *out,
-                   const Buf *objects, const char *program);
+ * of megac-rank.  Errors: STATUS_INPUT if `dir` is something else's,
+ * STATUS_SYSTEM. */
+MC_MUST_USE Status package_write(const char *dir, const EmitInput *in,
+                                 const EmitOutput *out, const Buf *objects,
+                                 const char *program);
 
 #endif

@@ -30,16 +30,21 @@ typedef struct {
     Arena *arena;
     Dialect dialect;
     uint64_t run; /* a number for all executables of this output */
-    bool failed;
+    Status failed; /* the first failure */
 } Package;
+
+static bool fail_with(Package *p, Status status)
+{
+    if (p->failed)
+        status_drop(status);
+    else
+        p->failed = status;
+    return false;
+}
 
 static bool fail(Package *p, const char *what, const char *path, int error)
 {
-    if (!p->failed)
-        diag_error(p->in->m->diag, (Loc){0}, "MC0801", "cannot %s %s: %s",
-                   what, path, strerror(error));
-    p->failed = true;
-    return false;
+    return fail_with(p, status_system(error, "cannot %s %s", what, path));
 }
 
 static const char *path_in(Package *p, const char *name)
@@ -105,13 +110,7 @@ static bool write_class(Package *p, const char *path, uint32_t class)
         .plan = plan->s, .plan_bytes = plan->len, .kernels = so ? so->s : NULL,
         .kernels_bytes = so ? so->len : 0, .run = p->run});
 
-    if (!s)
-        return true;
-    if (!p->failed)
-        diag_error(p->in->m->diag, (Loc){0}, "MC0801", "%s", status_text(s));
-    p->failed = true;
-    status_drop(s);
-    return false;
+    return s ? fail_with(p, s) : true;
 }
 
 /* A rank's file is its class's, which the class's first rank names. */
@@ -268,10 +267,9 @@ static bool may_replace(Package *p, const char *dir)
 
     if (access(manifest, F_OK) == 0 || rmdir(dir) == 0 || errno == ENOENT)
         return true;
-    diag_error(p->in->m->diag, (Loc){0}, "MC0801",
-               "%s exists and is no compiled program", dir);
-    p->failed = true;
-    return false;
+    return fail_with(p, status_make(STATUS_INPUT,
+                                    "%s exists and is no compiled program",
+                                    dir));
 }
 
 /* Puts the finished folder in the place of an older one. */
@@ -293,12 +291,13 @@ static bool install(Package *p, const char *dir)
     return true;
 }
 
-bool package_write(const char *dir, const EmitInput *in, const EmitOutput *out,
-                   const Buf *objects, const char *program)
+Status package_write(const char *dir, const EmitInput *in,
+                     const EmitOutput *out, const Buf *objects,
+                     const char *program)
 {
     Arena *a = arena_new();
     Package p = {in, out, objects, program, arena_printf(a, "%s.tmp", dir), a,
-                 emit_dialect(in->spec), hash_plans(out), false};
+                 emit_dialect(in->spec), hash_plans(out), STATUS_NONE};
 
     remove_tree(p.dir);
     if (!(may_replace(&p, dir) && make_dir(&p, p.dir) && write_sources(&p) &&
@@ -306,5 +305,5 @@ bool package_write(const char *dir, const EmitInput *in, const EmitOutput *out,
           write_manifest(&p) && install(&p, dir)))
         remove_tree(p.dir);
     arena_free(a);
-    return !p.failed;
+    return p.failed;
 }

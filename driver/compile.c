@@ -177,17 +177,19 @@ static bool build_kernels(const Input *in, const EmitOutput *out, Buf *objects)
                               where, objects);
 }
 
-static bool write_package(const Input *in, const EmitInput *input,
-                          const EmitOutput *out)
+static CliExit write_package(const Input *in, const EmitInput *input,
+                             const EmitOutput *out)
 {
     Buf *objects = arena_array(in->arena, Buf, MC_MAX(out->nunits, 1));
     const char *dir = args.output ? args.output : "out";
-    bool ok = build_kernels(in, out, objects) &&
-              package_write(dir, input, out, objects, rank_program(in->arena));
+    bool built = build_kernels(in, out, objects);
+    Status status = built ? package_write(dir, input, out, objects,
+                                          rank_program(in->arena))
+                          : STATUS_NONE;
 
     for (uint32_t i = 0; i < out->nunits; i++)
         buf_free(&objects[i]);
-    return ok;
+    return !built ? CLI_INPUT : status ? cli_failed(status) : CLI_DONE;
 }
 
 /* ---- the command --------------------------------------------------------- */
@@ -222,9 +224,8 @@ static CliExit finish(const Input *in, const Program *p, const double *seconds,
         code = CLI_INPUT;
     if (code == CLI_DONE)
         code = compile_verify_plans(in, p->m, &out, &stats);
-    if (code == CLI_DONE && !args.plan_only &&
-        !write_package(in, &input, &out))
-        code = CLI_INPUT;
+    if (code == CLI_DONE && !args.plan_only)
+        code = write_package(in, &input, &out);
     if (code == CLI_DONE && args.stats)
         print_stats(p, seconds, &stats, mc_seconds() - start);
     emit_free(&out);
