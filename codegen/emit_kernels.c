@@ -285,6 +285,7 @@ static AttentionSpec attention_spec(const Module *m, const Node *n)
                        .k = attention_strides(m, k),
                        .v = attention_strides(m, node_arg(m, n, 2)),
                        .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0,
+                       .window = attr_int(m, n->attrs, AK_WINDOW, 0),
                        .seq = type_size(value_type(m, q), 's'),
                        .parts = attr_int(m, n->attrs, AK_ZIGZAG, 1),
                        .shift = attr_int(m, n->attrs, AK_SHIFT, 0),

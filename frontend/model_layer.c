@@ -110,13 +110,19 @@ static ValueId in_module(Model *x, ValueId v, SpecModule module)
     return v;
 }
 
+/* A window that hides nothing is none. */
 static AttrsId attention_attrs(Model *x)
 {
-    Attr list[] = {attr_of_int(AK_CAUSAL, 1),
-                   attr_of_axes(AK_AXES, mesh_axis(x->m, "cp"))};
+    const int64_t window = x->spec->model.sliding_window;
     bool ring = x->spec->parallel.cp > 1 && spec_cp_comm(x->spec) == CP_P2P;
+    Attr list[3] = {attr_of_int(AK_CAUSAL, 1)};
+    uint32_t n = 1;
 
-    return model_positions(x, attrs_intern(x->m, list, ring ? 2 : 1));
+    if (window && window < x->s)
+        list[n++] = attr_of_int(AK_WINDOW, window);
+    if (ring)
+        list[n++] = attr_of_axes(AK_AXES, mesh_axis(x->m, "cp"));
+    return model_positions(x, attrs_intern(x->m, list, n));
 }
 
 static ValueId attention(Model *x, ValueId n)

@@ -156,6 +156,14 @@ static void batch_shrink(Spec *s)
     s->model.max_position_embeddings = s->training.seq_length;
 }
 
+/* A window that hides keys still does, also across chunks. */
+static void window_shrink(Spec *small, const Spec *s)
+{
+    if (s->model.sliding_window < s->training.seq_length)
+        small->model.sliding_window = MC_MIN(s->model.sliding_window,
+                                             small->training.seq_length / 2);
+}
+
 /* A few experts per rank; group-limited routing keeps its proportions. */
 static void experts_shrink(Spec *s)
 {
@@ -188,6 +196,7 @@ Spec *spec_shrink(Arena *a, const Spec *s)
     vocab_shrink(small);
     layers_shrink(a, small);
     batch_shrink(small);
+    window_shrink(small, s);
     mc_assert(stages_build(&check));
     derive_values(small);
     diag_free(d);

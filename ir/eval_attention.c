@@ -21,6 +21,7 @@ typedef struct {
     EvalKind kind;
     int64_t ns, nt, nd;
     bool causal;
+    int64_t window; /* or 0 */
     EvalNum scale;
     int64_t *pos, *key_pos;   /* of each query and key */
     int64_t *part, *key_part; /* the parts at which they lie; in steps */
@@ -62,6 +63,8 @@ static void row_add(const Head *h, EvalNum factor, Rows x, int64_t i, Rows y,
 static bool sees(const Head *h, int64_t i, int64_t t)
 {
     if (h->part && h->part[i] != h->key_part[t])
+        return false;
+    if (h->window && h->pos[i] - h->key_pos[t] >= h->window)
         return false;
     return !h->causal || h->key_pos[t] <= h->pos[i];
 }
@@ -117,6 +120,7 @@ static Head head_of(EvalStep *s)
         .nt = array_size(step_arg(s, 1), 's'),
         .nd = array_size(step_arg(s, 0), 'd'),
         .causal = attr_int(m, s->node->attrs, AK_CAUSAL, 0) != 0,
+        .window = attr_int(m, s->node->attrs, AK_WINDOW, 0),
         .scale = num_of_ratio(kind, 1, type_size(value_type(m, q), 'd'), true),
     };
 

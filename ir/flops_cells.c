@@ -5,6 +5,8 @@
  */
 #include "ir/ir_priv.h"
 
+#include "base/zigzag.h"
+
 double flops_zero(const Module *m, const Node *n)
 {
     (void)m, (void)n;
@@ -57,19 +59,42 @@ double flops_dots(const Module *m, const Node *n)
     return flops;
 }
 
-/* Scores and their product with v: 4 s s d per head, half of it if causal.
- * The backward recomputes the scores and has four products more: 2.5 times. */
+/* How many keys a query sees on average: all, half of them if causal, or a
+ * window of them but for the first queries. */
+static double keys_seen(const Module *m, const Node *n)
+{
+    int64_t s = type_size(value_type(m, node_arg(m, n, 0)), 's');
+    double all = (double)s;
+    double window = (double)attr_int(m, n->attrs, AK_WINDOW, 0);
+
+    if (window > 0 && window < all)
+        return window - window * window / (2 * all);
+    return attr_int(m, n->attrs, AK_CAUSAL, 0) ? all / 2 : all;
+}
+
+/* The steps of a ring, which together see all keys. */
+static int64_t ring_steps(const Module *m, const Node *n)
+{
+    int64_t s = type_size(value_type(m, node_arg(m, n, 0)), 's');
+    int64_t parts = attr_int(m, n->attrs, AK_ZIGZAG, 1), steps = 0;
+
+    for (int64_t shift = 0; shift < parts; shift++)
+        steps += zigzag_sees(s, parts, shift,
+                             attr_int(m, n->attrs, AK_WINDOW, 0));
+    return steps;
+}
+
+/* Scores and their product with v: 4 d per head, query and key seen.  The
+ * backward recomputes the scores and has four products more: 2.5 times. */
 double flops_attention(const Module *m, const Node *n)
 {
     bool step = n->op == OP_ATTENTION_STEP || n->op == OP_ATTENTION_STEP_GRAD;
     bool grad = n->op == OP_ATTENTION_GRAD || n->op == OP_ATTENTION_STEP_GRAD;
     const Type *q = value_type(m, node_arg(m, n, 0));
-    double flops = 4 * (double)type_elems(q) * (double)type_size(q, 's');
+    double flops = 4 * (double)type_elems(q) * keys_seen(m, n);
 
-    if (attr_int(m, n->attrs, AK_CAUSAL, 0))
-        flops /= 2;
-    if (step) /* all steps together see all keys */
-        flops /= (double)attr_int(m, n->attrs, AK_ZIGZAG, 1);
+    if (step)
+        flops /= (double)ring_steps(m, n);
     return grad ? 2.5 * flops : flops;
 }
 

@@ -151,10 +151,20 @@ const char *verify_dots_accum(Module *m, const Node *n)
 
 /* ---- attention ----------------------------------------------------------- */
 
+const char *verify_attention(Module *m, const Node *n)
+{
+    bool windowed = attr_find(m, n->attrs, AK_WINDOW) != NULL;
+
+    if (windowed && (attr_int(m, n->attrs, AK_WINDOW, 0) < 1 ||
+                     !attr_int(m, n->attrs, AK_CAUSAL, 0)))
+        return "its `window` must be positive, and the mask causal";
+    return NULL;
+}
+
 const char *verify_attention_step(Module *m, const Node *n)
 {
     return n->nargs == 3 || n->nargs == 5
-               ? verify_any(m, n)
+               ? verify_attention(m, n)
                : "takes q, k, v and perhaps o and lse";
 }
 

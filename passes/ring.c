@@ -20,6 +20,8 @@
  */
 #include "passes/passes.h"
 
+#include "base/zigzag.h"
+
 typedef struct {
     Module *m;
     FuncId f;
@@ -43,11 +45,14 @@ static ValueId shift(Ring *r, ValueId v)
 
 static AttrsId step_attrs(Ring *r, int64_t step)
 {
-    Attr list[] = {
+    int64_t window = attr_int(r->m, r->node.attrs, AK_WINDOW, 0);
+    Attr list[4] = {
         attr_of_int(AK_CAUSAL, attr_int(r->m, r->node.attrs, AK_CAUSAL, 0)),
         attr_of_int(AK_ZIGZAG, r->parts), attr_of_int(AK_SHIFT, step)};
 
-    return attrs_intern(r->m, list, MC_LEN(list));
+    if (window)
+        list[3] = attr_of_int(AK_WINDOW, window);
+    return attrs_intern(r->m, list, window ? 4 : 3);
 }
 
 /* What stands for result i of the attention from here on. */
@@ -60,6 +65,15 @@ static void replace(Ring *r, uint32_t i, ValueId v)
     vmap_set(&r->map, node_res(&r->node, i), v);
 }
 
+/* Behind a window some steps see nothing: their keys only pass by. */
+static bool sees(const Ring *r, int64_t step)
+{
+    const Type *q = value_type(r->m, node_arg(r->m, &r->node, 0));
+
+    return zigzag_sees(type_size(q, 's'), r->parts, step,
+                       attr_int(r->m, r->node.attrs, AK_WINDOW, 0));
+}
+
 /* Operands q, k, v, and from the second step on o and lse so far. */
 static void forward(Ring *r)
 {
@@ -70,9 +84,11 @@ static void forward(Ring *r)
     for (int64_t step = 0; step < r->parts; step++) {
         for (uint32_t i = 0; step + 1 < r->parts && i < 2; i++)
             next[i] = shift(r, args[1 + i]);
-        args[3] = ir_op(r->m, r->f, OP_ATTENTION_STEP, args, step ? 5 : 3,
-                        step_attrs(r, step), r->node.loc);
-        args[4] = (ValueId){args[3].i + 1};
+        if (sees(r, step)) {
+            args[3] = ir_op(r->m, r->f, OP_ATTENTION_STEP, args, step ? 5 : 3,
+                            step_attrs(r, step), r->node.loc);
+            args[4] = (ValueId){args[3].i + 1};
+        }
         args[1] = next[0];
         args[2] = next[1];
     }
@@ -95,6 +111,15 @@ static ValueId rounded(Ring *r, ValueId v, uint32_t result)
     return ir_cast(r->m, r->f, v, dtype, r->node.loc);
 }
 
+/* The gradients of keys and values, which come after that of queries. */
+static void add_to_keys(Ring *r, ValueId *dkv, ValueId made)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        ValueId more = {made.i + 1 + i};
+        dkv[i] = rounded(r, add(r, dkv[i], more), 1 + i);
+    }
+}
+
 static void backward(Ring *r)
 {
     ValueId args[6], next[2], dq = {0}, dkv[2] = {{0}, {0}}, made;
@@ -106,14 +131,14 @@ static void backward(Ring *r)
             next[i] = shift(r, args[1 + i]);
         for (uint32_t i = 0; step && i < 2; i++)
             dkv[i] = shift(r, dkv[i]); /* after its keys */
-        made = ir_op(r->m, r->f, OP_ATTENTION_STEP_GRAD, args, 6,
-                     step_attrs(r, step), r->node.loc);
-        dq = add(r, dq, made);
-        for (uint32_t i = 0; i < 2; i++) {
-            ValueId more = {made.i + 1 + i};
-            dkv[i] = rounded(r, add(r, dkv[i], more), 1 + i);
-            args[1 + i] = next[i];
+        if (sees(r, step)) {
+            made = ir_op(r->m, r->f, OP_ATTENTION_STEP_GRAD, args, 6,
+                         step_attrs(r, step), r->node.loc);
+            dq = add(r, dq, made);
+            add_to_keys(r, dkv, made);
         }
+        args[1] = next[0];
+        args[2] = next[1];
     }
     replace(r, 0, rounded(r, dq, 0));
     replace(r, 1, shift(r, dkv[0]));

@@ -61,6 +61,10 @@ MODELS = {
         max_position_embeddings=32, tie_word_embeddings=False,
         num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
         norm_topk_prob=False),
+    "mistral": transformers.MistralConfig(
+        **SIZES, num_key_value_heads=4, max_position_embeddings=32,
+        rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=7,
+        tie_word_embeddings=False),
     "gpt2": transformers.GPT2Config(
         vocab_size=VOCAB, n_positions=32, n_embd=64, n_layer=4, n_head=8,
         n_inner=256, activation_function="gelu_new", resid_pdrop=0,

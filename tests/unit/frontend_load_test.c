@@ -431,7 +431,6 @@ static void not_built_yet(void **state)
         {"mixing dense layers", "model.moe={num_experts: 8, layer_freq: 2}"},
         {"dropout", "model.hidden_dropout=0.1"},
         {"fp16 training", "training.precision=fp16"},
-        {"sliding-window attention", "model.sliding_window=16"},
         {"a growing batch", "training.rampup=[1, 1, 100]"},
         {"loss masking", "data.loss_mask=x"},
         {"evaluation", "training.eval.interval=10"},

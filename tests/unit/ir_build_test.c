@@ -137,7 +137,8 @@ static void scans(void **state)
 
 /* One layer of a GPT with h = 64, s = 32, b = 2: 24 b s h^2 in its GEMMs and
  * 4 b s^2 h in attention forward (Narayanan et al. 2021, appendix), halved
- * where the mask is causal. */
+ * where the mask is causal; behind a window of w, a query sees w keys, and the
+ * first w see half of them. */
 static void flops_of_a_layer(void **state)
 {
     static const char text[] =
@@ -171,6 +172,9 @@ static void flops_of_a_layer(void **state)
     causal = *node_of(s.m, (NodeId){4});
     causal.attrs = attrs_with(s.m, causal.attrs, attr_of_int(AK_CAUSAL, 1));
     assert_true(op_info[causal.op].flops(s.m, &causal) == attention / 2);
+    causal.attrs = attrs_with(s.m, causal.attrs, attr_of_int(AK_WINDOW, 4));
+    assert_true(op_info[causal.op].flops(s.m, &causal) ==
+                4 * b * (4 * seq - 4 * 4 / 2) * h);
     sample_free(&s);
 }
 

@@ -140,6 +140,13 @@ static const char *const LAYOUTS[][6] = {
      "parallel.sp=true"},
     {"parallel.cp=2", "parallel.cp_comm=a2a", "parallel.dp=2",
      "parallel.sharding=optim", "training.precision=bf16"},
+    {"model.sliding_window=7", "parallel.tp=2", "parallel.sp=true",
+     "parallel.pp=2"},
+    {"model.sliding_window=1"},
+    {"model.sliding_window=3", "parallel.cp=2", "parallel.cp_comm=a2a"},
+    {"model.sliding_window=2", "parallel.cp=4"},
+    {"model.sliding_window=20", "parallel.cp=2", "parallel.tp=2",
+     "parallel.sp=true", "training.recompute.granularity=selective"},
 };
 
 static inline int layout_length(const char *const *sets)

@@ -82,6 +82,7 @@ static void draw_model(Draw *d, int64_t tp, int64_t pp)
     set(d, "model.qkv_bias", "true false");
     set(d, "model.linear_bias", "true false");
     set(d, "model.qk_norm", "true false");
+    set(d, "model.sliding_window", "0 0 1 5 8 100");
 }
 
 static void draw_training(Draw *d, int64_t dp)
