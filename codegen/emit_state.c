@@ -69,16 +69,17 @@ static const char *node_what(const Emit *e, const Node *n)
 static void host_batch(Emit *e, const Node *n)
 {
     int64_t mb = attr_int(e->m, n->attrs, AK_MICROBATCH, -1);
-    PlanOperand ids = emit_value(e, node_res(n, 0), PLAN_WRITE), none = ids;
-    bool labels = strcmp(node_what(e, n), "labels") == 0;
-    PlanOperand list[3];
+    uint32_t which = word_in(node_what(e, n), plan_batch_name, PLAN_BATCHES);
+    PlanOperand list[] = {mb < 0 ? emit_microbatch(e) : plan_integer(mb),
+                          emit_value(e, node_res(n, 0), PLAN_WRITE)};
 
-    none.bytes = 0;
-    list[0] = mb < 0 ? emit_microbatch(e) : plan_integer(mb);
-    list[1] = labels ? none : ids;
-    list[2] = labels ? ids : none;
-    emit_instr(e, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_LOAD_BATCH},
-               list, 3);
+    if (which == PLAN_BATCHES)
+        emit_fail(e, "there is no batch of %s", node_what(e, n));
+    emit_instr(e,
+               (PlanInstr){.op = PLAN_HOST,
+                           .index = PLAN_HOST_LOAD_BATCH,
+                           .aux = which},
+               list, 2);
 }
 
 static void host_scalar(Emit *e, const Node *n)

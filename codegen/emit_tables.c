@@ -98,6 +98,8 @@ static void data_fill(Emit *e)
 
     d->kind = train->n ? kinds[train->v[0].kind] : PLAN_DATA_SYNTHETIC;
     d->vocab = e->spec->model.vocab_size;
+    d->mask = e->spec->data.loss_mask
+                  ? plan_add_text(e->b, e->spec->data.loss_mask) : PLAN_NONE;
     d->shard = emit_digits(e, atoms, n, 1);
     d->shards = axes_size(&e->m->mesh, mesh_axis(e->m, "dp"));
     n = mesh_axis_atoms(e->m, "cp", atoms);

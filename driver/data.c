@@ -12,12 +12,26 @@
 static struct {
     int64_t vocab;
     bool json;
+    const char *like;
 } args;
 
-static const CliOption options[] = {
-    {"--vocab-size", 0, "N", CLI_INT, &args.vocab,
-     "tokens must be below N (default: 2^31)"},
-    {"--json", 0, NULL, CLI_FLAG, &args.json, "print one JSON array"},
+#define VOCAB_OPTION                                                           \
+    {"--vocab-size", 0, "N", CLI_INT, &args.vocab,                             \
+     "tokens must be below N (default: 2^31)"}
+#define JSON_OPTION                                                            \
+    {"--json", 0, NULL, CLI_FLAG, &args.json, "print one JSON array"}
+
+static const CliOption info_options[] = {
+    VOCAB_OPTION,
+    JSON_OPTION,
+    CLI_OPTIONS_END,
+};
+
+static const CliOption verify_options[] = {
+    VOCAB_OPTION,
+    {"--like", 0, "PREFIX", CLI_TEXT, &args.like,
+     "sequences must be as long as those of PREFIX, as a mask's are"},
+    JSON_OPTION,
     CLI_OPTIONS_END,
 };
 
@@ -106,16 +120,54 @@ static CliExit run_info(const CliList *operands)
     return show_all(operands, data_index_scan);
 }
 
+/* Whether every sequence has its counterpart. */
+static Status compare_lengths(const DataIndex *x, const DataIndex *like)
+{
+    uint64_t n = data_index_sequences(x), m = data_index_sequences(like);
+
+    if (n != m)
+        return status_make(STATUS_INPUT,
+                           "%s has %" PRIu64 " sequences, %s %" PRIu64,
+                           data_index_path(x), n, data_index_path(like), m);
+    for (uint64_t i = 0; i < n; i++)
+        if (data_index_length(x, i) != data_index_length(like, i))
+            return status_make(STATUS_INPUT,
+                               "sequence %" PRIu64 " of %s has %" PRIu64
+                               " tokens, of %s %" PRIu64, i,
+                               data_index_path(x), data_index_length(x, i),
+                               data_index_path(like),
+                               data_index_length(like, i));
+    return STATUS_NONE;
+}
+
+static Status verify_pair(const DataIndex *x, int64_t vocab, DataStats *out)
+{
+    DataIndex *like;
+    char *prefix;
+    Status status;
+
+    STATUS_TRY(data_index_verify(x, vocab, out));
+    if (!args.like)
+        return STATUS_NONE;
+    prefix = data_prefix(args.like);
+    status = data_index_open(prefix, &like);
+    free(prefix);
+    STATUS_TRY(status);
+    status = compare_lengths(x, like);
+    data_index_close(like);
+    return status;
+}
+
 static CliExit run_verify(const CliList *operands)
 {
-    return show_all(operands, data_index_verify);
+    return show_all(operands, verify_pair);
 }
 
 static const CliCommand info = {
     .name = "info",
     .operands = "PREFIX…",
     .help = "count documents and tokens of .bin/.idx pairs",
-    .options = options,
+    .options = info_options,
     .operands_min = 1,
     .operands_max = CLI_MANY,
     .run = run_info,
@@ -128,7 +180,7 @@ static const CliCommand verify = {
     .details = "Exits with 1 if a pair is damaged, after saying which file, "
                "field and value. Beyond what every reader checks, sequences "
                "must fill the .bin without gap or overlap.",
-    .options = options,
+    .options = verify_options,
     .operands_min = 1,
     .operands_max = CLI_MANY,
     .run = run_verify,

@@ -556,6 +556,25 @@ static void data_check(Check *c)
     }
 }
 
+/* Weights lie beside the tokens they belong to. */
+static void mask_check(Check *c)
+{
+    const SpecDataList *train = &c->spec->data.train;
+
+    bool text = train->n == 1 && train->v[0].kind == DATA_TEXT;
+
+    if (!c->spec->data.loss_mask ||
+        (train->n == 1 && train->v[0].kind == DATA_PREFIX) ||
+        (text && !c->spec->data.split))
+        return;
+    check_fail(c, "MC0402", "data.loss_mask",
+               "loss_mask weighs the tokens of one file, but data.train is %s",
+               train->n > 1 ? "a blend"
+               : text       ? "a part of a text file"
+                            : "made up");
+    check_because(c, "data.train");
+}
+
 /* ---- the machine -------------------------------------------------------- */
 
 static void arch_check(Check *c)
@@ -596,6 +615,7 @@ void check_rules(Check *c)
     lr_steps_check(c);
     wsd_check(c);
     data_check(c);
+    mask_check(c);
     arch_check(c);
 }
 

@@ -36,26 +36,34 @@ static FuncId build_embed(Model *x)
     return f;
 }
 
+/* tokens, labels, and with them how much each label counts if that differs. */
+static uint32_t batch_params(Model *x, FuncId f, TypeId type, ValueId *out)
+{
+    uint32_t n = x->spec->data.loss_mask ? 3 : 2;
+    static const char *const names[] = {"tokens", "labels", "loss_mask"};
+
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = func_param(x->m, f, type, names[i]);
+    return n;
+}
+
 static FuncId build_micro(Model *x, TensorId loss)
 {
     FuncId embed = build_embed(x);
     FuncId layer = model_layer(x);
     FuncId head = model_head(x, loss);
     FuncId f = model_begin(x, "micro", "training.micro_batch_size");
-    TypeId ids = model_type(x, DT_I32, "sb");
-    ValueId tokens = func_param(x->m, f, ids, "tokens");
-    ValueId labels = func_param(x->m, f, ids, "labels");
+    ValueId args[3];
+    uint32_t nargs = batch_params(x, f, model_type(x, DT_I32, "sb"), args);
     Scan once = {embed, 0, 0, 1, false};
     Scan layers = {layer, 'l', 0, x->layers, false};
-    NodeId n = ir_call(x->m, f, once, &tokens, ".", ".", x->loc);
+    NodeId n = ir_call(x->m, f, once, args, ".", ".", x->loc);
     ValueId y = node_res(node_of(x->m, n), 0);
-    ValueId args[2];
 
     n = ir_call(x->m, f, layers, &y, ">", ">", x->loc);
     args[0] = node_res(node_of(x->m, n), 0);
-    args[1] = labels;
     once.callee = head;
-    ir_call(x->m, f, once, args, "..", "", x->loc);
+    ir_call(x->m, f, once, args, "..." + 3 - nargs, "", x->loc);
     return f;
 }
 
@@ -64,12 +72,13 @@ static FuncId build_step(Model *x, FuncId micro)
     FuncId f = model_begin(x, "step", "training.global_batch_size");
     TypeId ids = model_type(x, DT_I32, "sb");
     TypeId all = type_with_first(x->m, ids, 'm', x->m->microbatches);
-    ValueId args[2];
     Scan scan = {micro, 'm', 0, x->m->microbatches, false};
+    ValueId args[3];
+    uint32_t nargs = batch_params(x, f, all, args);
 
-    args[0] = model_hint(x, func_param(x->m, f, all, "tokens"), "batch");
-    args[1] = model_hint(x, func_param(x->m, f, all, "labels"), "batch");
-    ir_call(x->m, f, scan, args, "mm", "", x->loc);
+    for (uint32_t i = 0; i < nargs; i++)
+        model_hint(x, args[i], "batch");
+    ir_call(x->m, f, scan, args, "mmm" + 3 - nargs, "", x->loc);
     return f;
 }
 

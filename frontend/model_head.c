@@ -45,9 +45,10 @@ static ValueId vocab_op(Model *x, Op op, const ValueId *args, uint32_t nargs)
                  x->loc);
 }
 
-/* Sum of token losses over this piece, times 1/(valid targets of the global
- * batch): log sum exp(logits) - logits[label], with a shift that cancels. */
-static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels)
+/* Sum of token losses over this piece, each times its weight in `mask` (0: all
+ * 1), times 1/(weight of all targets of the global batch): log sum exp(logits) - logits[label], with a shift that cancels. */
+static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels,
+                             ValueId mask)
 {
     bool padded = x->v != x->spec->model.vocab_size;
     ValueId in_range = {0}, open = logits, top, e, sum, target, loss;
@@ -70,10 +71,18 @@ static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels)
     loss =
         model_binary(x, OP_SUB, model_binary(x, OP_LOGADD, sum, top), target);
     loss = model_binary(x, OP_MUL, loss, model_unary(x, OP_VALID, labels));
+    if (mask.i)
+        loss = model_binary(x, OP_MUL, loss,
+                            ir_cast(x->m, x->f, mask, DT_F32, x->loc));
     loss = ir_sum(x->m, x->f, loss, "", x->loc);
     host = node_new(x->m, x->f, OP_HOST, NULL, 0, attrs_intern(x->m, &what, 1),
                     &scalar, 1, x->loc);
     return model_binary(x, OP_MUL, loss, node_res(node_of(x->m, host), 0));
+}
+
+static bool is_masked(const Model *x)
+{
+    return x->spec->data.loss_mask != NULL;
 }
 
 static FuncId build_chunk(Model *x, int64_t chunks, TensorId loss)
@@ -85,14 +94,19 @@ static FuncId build_chunk(Model *x, int64_t chunks, TensorId loss)
     TypeId ids_part = type_resized(x->m, ids, 's', x->s / chunks);
     ValueId n = func_param(x->m, f, part, "x");
     ValueId labels = func_param(x->m, f, ids_part, "labels");
+    ValueId mask = {0};
     bool tied = x->spec->model.tie_embeddings;
     ValueId logits =
         model_dot(x, n, model_param(x, tied ? "embed" : "head"), "sbv");
 
     model_hint(x, n, "residual");
     model_hint(x, labels, "batch");
-    ir_accum(x->m, f, loss, FIELD_ACC,
-             cross_entropy(x, model_name(x, logits, "logits"), labels), x->loc);
+    if (is_masked(x))
+        mask = model_hint(x, func_param(x->m, f, ids_part, "loss_mask"),
+                          "batch");
+    logits = model_name(x, logits, "logits");
+    ir_accum(x->m, f, loss, FIELD_ACC, cross_entropy(x, logits, labels, mask),
+             x->loc);
     return f;
 }
 
@@ -102,13 +116,15 @@ FuncId model_head(Model *x, TensorId loss)
     FuncId chunk = build_chunk(x, chunks, loss);
     FuncId f = model_begin(x, "head", "model.vocab_size");
     ValueId in = func_param(x->m, f, model_type(x, x->compute, "sbh"), "x");
-    ValueId labels = func_param(x->m, f, model_type(x, DT_I32, "sb"), "labels");
+    TypeId ids = model_type(x, DT_I32, "sb");
     Scan scan = {chunk, 's', 0, chunks, false};
-    ValueId args[2];
+    ValueId args[3];
 
+    args[1] = func_param(x->m, f, ids, "labels");
+    if (is_masked(x))
+        args[2] = func_param(x->m, f, ids, "loss_mask");
     model_hint(x, in, "residual");
     args[0] = model_norm(x, in, "norm");
-    args[1] = labels;
-    ir_call(x->m, f, scan, args, "ss", "", x->loc);
+    ir_call(x->m, f, scan, args, is_masked(x) ? "sss" : "ss", "", x->loc);
     return f;
 }

@@ -89,12 +89,21 @@ static Op def_op(const Module *m, ValueId v)
     return (Op)m->nodes.v[m->values.v[v.i].def.i].op;
 }
 
+/* The first operand of the node that makes v is whole numbers. */
+static bool of_integers(const Grad *g, ValueId v)
+{
+    const Node *def = &g->m->nodes.v[g->m->values.v[v.i].def.i];
+
+    return value_type(g->m, node_arg(g->m, def, 0))->dtype == DT_I32;
+}
+
 bool grad_wants(const Grad *g, ValueId v)
 {
     Op op = def_op(g->m, v);
 
     return value_type(g->m, v)->dtype != DT_I32 && op != OP_HOST &&
-           op != OP_VALID && !(op_info[op].flags & OPF_GENERATOR);
+           op != OP_VALID && !(op_info[op].flags & OPF_GENERATOR) &&
+           !(op == OP_CAST && of_integers(g, v));
 }
 
 void grad_flow(Grad *g, ValueId v, ValueId contribution)

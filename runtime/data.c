@@ -4,6 +4,8 @@
  * several, a blend that says which stream sample i comes from.  Synthetic data
  * has neither: its tokens are computed.
  *
+ * A mask is read where the tokens are, by the same order.
+ *
  * Nothing here knows ranks or layouts but data_sample_id, one line of
  * arithmetic; that is why changing the layout cannot change the batch.
  */
@@ -22,6 +24,7 @@ struct Data {
     uint32_t streams_n;
     Stream *streams;
     DataBlend blend; /* only if there are several streams */
+    DataIndex *mask; /* of the only stream, or NULL */
 };
 
 /* ---- opening ------------------------------------------------------------- */
@@ -109,19 +112,54 @@ static Status open_sources(const DataConfig *c, Data *d)
     return status ? status : check_blend(d);
 }
 
+/* The sequences that are read have as many weights as tokens. */
+static Status check_mask(const Stream *s, const DataIndex *mask)
+{
+    for (uint64_t i = 0; i < s->order.documents; i++) {
+        uint64_t at = s->order.document[i];
+
+        if (at >= data_index_sequences(mask))
+            return status_make(STATUS_INPUT,
+                               "%s: there is no mask of sequence %" PRIu64
+                               " of %s", data_index_path(mask), at,
+                               data_index_path(s->index));
+        if (data_index_length(mask, at) != data_index_length(s->index, at))
+            return status_make(STATUS_INPUT,
+                               "%s: sequence %" PRIu64 " has %" PRIu64
+                               " weights, but %" PRIu64 " tokens in %s",
+                               data_index_path(mask), at,
+                               data_index_length(mask, at),
+                               data_index_length(s->index, at),
+                               data_index_path(s->index));
+    }
+    return STATUS_NONE;
+}
+
+static Status open_mask(const DataConfig *c, Data *d)
+{
+    if (!c->mask)
+        return STATUS_NONE;
+    if (d->streams_n != 1 || (c->kind == DATA_KIND_TEXT && c->split))
+        return status_make(STATUS_INPUT,
+                           "%s: a mask belongs to one whole source", c->mask);
+    STATUS_TRY(data_index_open(c->mask, &d->mask));
+    return check_mask(&d->streams[0], d->mask);
+}
+
 static Status open_data(const DataConfig *c, Data *d)
 {
     STATUS_TRY(check_config(c));
     d->config = *c;
     d->config.sources = NULL;
-    d->config.split = NULL;
+    d->config.split = d->config.mask = NULL;
     if (c->kind == DATA_KIND_SYNTHETIC)
         return STATUS_NONE;
     d->streams = calloc(c->sources_n, sizeof *d->streams);
     if (!d->streams)
         return status_make(STATUS_SYSTEM, "out of memory");
     d->streams_n = c->sources_n;
-    return open_sources(c, d);
+    STATUS_TRY(open_sources(c, d));
+    return open_mask(c, d);
 }
 
 Status data_open(const DataConfig *config, Data **out_data)
@@ -147,6 +185,7 @@ void data_close(Data *d)
         data_index_close(d->streams[i].index);
     }
     data_blend_free(&d->blend);
+    data_index_close(d->mask);
     free(d->streams);
     free(d);
 }
@@ -173,47 +212,77 @@ static void synthesise(const DataConfig *c, uint64_t index, int32_t *out_tokens)
     }
 }
 
-static Status read_stream(const Data *d, const Stream *s, uint64_t local,
-                          uint64_t index, int32_t *out_tokens)
+/* A token or weight that does not fit. */
+static Status outside(const DataIndex *x, uint64_t index, uint64_t sequence,
+                      int64_t bad, int64_t limit)
 {
-    uint64_t wanted = (uint64_t)d->config.seq_length + 1, at, offset;
+    return status_make(STATUS_INPUT,
+                       "%s: sample %" PRIu64 ": token %" PRId64
+                       " of sequence %" PRIu64
+                       " is outside of the vocabulary of %" PRId64,
+                       data_index_path(x), index, bad, sequence, limit);
+}
+
+/* Where a sample lies: in which stream, and its number there. */
+static const Stream *locate(const Data *d, uint64_t index, uint64_t *out_local)
+{
+    *out_local = index;
+    if (d->streams_n == 1)
+        return &d->streams[0];
+    *out_local = d->blend.sample[index];
+    return &d->streams[d->blend.source[index]];
+}
+
+/* From `x`, whose sequences are as long as those of the stream. */
+static Status read_stream(const Data *d, uint64_t index, const DataIndex *x,
+                          int64_t limit, int32_t *out)
+{
+    uint64_t wanted = (uint64_t)d->config.seq_length + 1, at, offset, local;
+    const Stream *s = locate(d, index, &local);
     int64_t bad = 0;
 
+    x = x ? x : s->index;
     data_order_find(&s->order, wanted - 1, local, &at, &offset);
     while (wanted > 0) {
         uint64_t sequence = s->order.document[at++];
-        uint64_t n = data_index_length(s->index, sequence) - offset;
+        uint64_t n = data_index_length(x, sequence) - offset;
 
         n = MC_MIN(n, wanted);
-        if (data_index_copy(s->index, sequence, offset, n, d->config.vocab_size,
-                            out_tokens, &bad) < n)
-            return status_make(STATUS_INPUT,
-                               "%s: sample %" PRIu64 ": token %" PRId64
-                               " of sequence %" PRIu64
-                               " is outside of the vocabulary of %" PRId64,
-                               data_index_path(s->index), index, bad, sequence,
-                               d->config.vocab_size);
-        out_tokens += n;
+        if (data_index_copy(x, sequence, offset, n, limit, out, &bad) < n)
+            return outside(x, index, sequence, bad, limit);
+        out += n;
         wanted -= n;
         offset = 0;
     }
     return STATUS_NONE;
 }
 
+static Status check_index(const Data *d, uint64_t index)
+{
+    if (index < d->config.samples)
+        return STATUS_NONE;
+    return status_make(STATUS_INPUT,
+                       "data: sample %" PRIu64 " of %" PRIu64
+                       " was asked for", index, d->config.samples);
+}
+
 Status data_sample(const Data *d, uint64_t index, int32_t *out_tokens)
 {
-    if (index >= d->config.samples)
-        return status_make(STATUS_INPUT,
-                           "data: sample %" PRIu64 " of %" PRIu64
-                           " was asked for", index, d->config.samples);
-    if (d->config.kind == DATA_KIND_SYNTHETIC) {
-        synthesise(&d->config, index, out_tokens);
-        return STATUS_NONE;
-    }
-    if (d->streams_n == 1)
-        return read_stream(d, &d->streams[0], index, index, out_tokens);
-    return read_stream(d, &d->streams[d->blend.source[index]],
-                       d->blend.sample[index], index, out_tokens);
+    STATUS_TRY(check_index(d, index));
+    if (d->config.kind != DATA_KIND_SYNTHETIC)
+        return read_stream(d, index, NULL, d->config.vocab_size, out_tokens);
+    synthesise(&d->config, index, out_tokens);
+    return STATUS_NONE;
+}
+
+Status data_sample_mask(const Data *d, uint64_t index, int32_t *out_weights)
+{
+    STATUS_TRY(check_index(d, index));
+    if (d->mask)
+        return read_stream(d, index, d->mask, INT32_MAX, out_weights);
+    for (int64_t i = 0; i <= d->config.seq_length; i++)
+        out_weights[i] = 1;
+    return STATUS_NONE;
 }
 
 uint64_t data_sample_id(const DataBatch *batch, uint64_t step,

@@ -201,25 +201,17 @@ static Status run_event(Exec *e, const PlanInstr *in, const Value *v,
                                 : comm_wait(e->c.comm, in->stream, in->index);
 }
 
-static int32_t *wanted(const PlanOperand *o, const Value *v,
-                       const int64_t *regs)
-{
-    return o->bytes ? pointer(v, regs) : NULL;
-}
-
 static Status run_host(Exec *e, const PlanInstr *in, const Value *v,
                        const int64_t *regs)
 {
-    const PlanOperand *o = &e->c.plan->operands.v[in->operands.first];
     const ExecHost *h = &e->c.host;
     float x;
 
     STATUS_TRY(e->c.driver->sync(e->c.device));
     switch ((PlanHostOp)in->index) {
     case PLAN_HOST_LOAD_BATCH:
-        return h->load_batch(h->self, integer(&v[0], regs),
-                             wanted(&o[1], &v[1], regs),
-                             wanted(&o[2], &v[2], regs));
+        return h->load_batch(h->self, (PlanBatch)in->aux,
+                             integer(&v[0], regs), pointer(&v[1], regs));
     case PLAN_HOST_SCALAR:
         x = h->scalar(h->self, (PlanScalar)in->aux);
         memcpy(pointer(&v[0], regs), &x, sizeof x);

@@ -8,8 +8,8 @@
 /* What HOST instructions ask of the program around the executor. */
 typedef struct {
     void *self;
-    Status (*load_batch)(void *self, int64_t microbatch, int32_t *tokens,
-                         int32_t *labels); /* NULL: not wanted */
+    Status (*load_batch)(void *self, PlanBatch what, int64_t microbatch,
+                         int32_t *out);
     float (*scalar)(void *self, PlanScalar what);
     Status (*metric)(void *self, PlanMetric what, float value);
     Status (*grads)(void *self);

@@ -64,6 +64,8 @@ static Status put_line(Metrics *m, const MetricsStep *s)
             put_number(m->file, keys[i].key, (double)s->value[keys[i].metric]);
     put_number(m->file, "lr", s->lr);
     fprintf(m->file, ", \"tokens\": %lld", (long long)s->tokens);
+    if (s->targets >= 0)
+        put_number(m->file, "targets", s->targets);
     put_number(m->file, "step_time_s", s->seconds);
     put_number(m->file, "tokens_per_s", (double)s->tokens / s->seconds);
     fputs(", \"loss_scale\": 1, \"skipped\": 0}\n", m->file);

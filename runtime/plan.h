@@ -149,6 +149,8 @@ typedef struct {
 typedef struct {
     uint32_t kind;     /* PlanDataKind */
     PlanStr split;     /* "969,30,1", or none */
+    PlanStr mask;      /* the prefix of .bin and .idx with weights, or none */
+    uint32_t reserved;
     PlanRange sources; /* none if synthetic, one if text */
     int64_t vocab;     /* unpadded: every token is below it */
     uint32_t shard;    /* expression: which part of a microbatch is read here */
@@ -317,9 +319,8 @@ enum {
 };
 
 typedef enum {
-    /* microbatch (integer), tokens, labels: int32 [s, b] of this part; both
-     * addresses must be given, an address of 0 bytes is not loaded.  A label
-     * below 0 does not count. */
+    /* aux: PlanBatch; microbatch (integer), destination int32 [s, b] of this
+     * part.  A label below 0 does not count. */
     PLAN_HOST_LOAD_BATCH,
     PLAN_HOST_SCALAR, /* aux: PlanScalar; destination f32 */
     PLAN_HOST_METRIC, /* aux: PlanMetric; source f32 */
@@ -328,10 +329,17 @@ typedef enum {
 } PlanHostOp;
 
 typedef enum {
+    PLAN_BATCH_TOKENS,
+    PLAN_BATCH_LABELS,
+    PLAN_BATCH_LOSS_MASK, /* how much each label counts */
+    PLAN_BATCHES
+} PlanBatch;
+
+typedef enum {
     PLAN_SCALAR_LR,
     PLAN_SCALAR_ADAM_BIAS1,  /* 1 - beta1^step, step counted from 1 */
     PLAN_SCALAR_ADAM_BIAS2,  /* 1 - beta2^step */
-    PLAN_SCALAR_INV_TARGETS, /* 1 / number of valid targets of the step */
+    PLAN_SCALAR_INV_TARGETS, /* 1 / weight of all targets of the step, or 0 */
     PLAN_SCALAR_STEP,        /* counted from 1 */
     PLAN_SCALARS
 } PlanScalar;
@@ -389,6 +397,7 @@ const char *plan_text(const Plan *p, PlanStr s);
 size_t plan_dtype_bytes(uint32_t dtype);
 const char *plan_dtype_name(uint32_t dtype);
 const char *plan_field_name(uint32_t kind);
+const char *plan_batch_name(uint32_t batch);
 const char *plan_scalar_name(uint32_t scalar);
 const char *plan_metric_name(uint32_t metric);
 uint64_t plan_end_of_memory(const Plan *p);

@@ -34,7 +34,7 @@ static const OpShape shapes[PLAN_OPS] = {
 };
 
 static const char *const host_shapes[PLAN_HOST_OPS] = {
-    [PLAN_HOST_LOAD_BATCH] = "iww",
+    [PLAN_HOST_LOAD_BATCH] = "iw",
     [PLAN_HOST_SCALAR] = "w",
     [PLAN_HOST_METRIC] = "r",
     [PLAN_HOST_GRADS] = "",
@@ -240,23 +240,17 @@ static bool check_host(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 {
     const PlanTraining *t = c->p->training.v;
     int64_t ids = t->micro_batch * (t->seq_length / c->p->data.v->parts);
-    uint32_t limit = in->index == PLAN_HOST_SCALAR   ? PLAN_SCALARS
-                     : in->index == PLAN_HOST_METRIC ? PLAN_METRICS
-                                                     : 1;
+    static const uint32_t limits[PLAN_HOST_OPS] = {
+        PLAN_BATCHES, PLAN_SCALARS, PLAN_METRICS, 1};
 
     if (!plan_must_row(c, in->index, PLAN_HOST_OPS, "host op") ||
-        !plan_must_row(c, in->aux, limit, "aux") ||
+        !plan_must_row(c, in->aux, limits[in->index], "aux") ||
         !must_shape(c, s, in, host_shapes[in->index]))
         return false;
     if (in->index == PLAN_HOST_SCALAR || in->index == PLAN_HOST_METRIC)
         return must_bytes(c, in, 0, 1, PLAN_F32);
-    if (in->index != PLAN_HOST_LOAD_BATCH)
-        return true;
-    for (uint32_t i = 1; i <= 2; i++)
-        if (operands_of(c, in)[i].bytes &&
-            !must_bytes(c, in, i, ids, PLAN_I32))
-            return false;
-    return true;
+    return in->index != PLAN_HOST_LOAD_BATCH ||
+           must_bytes(c, in, 1, ids, PLAN_I32);
 }
 
 /* ---- calls --------------------------------------------------------------- */

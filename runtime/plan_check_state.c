@@ -61,6 +61,10 @@ bool plan_check_data(PlanCheck *c, const PlanData *d)
 
     return plan_must(c, d->kind <= PLAN_DATA_INDEXED, "kind is %u", d->kind) &&
            plan_must_text(c, d->split, "split") &&
+           plan_must_text(c, d->mask, "mask") &&
+           plan_must(c, !d->mask || (d->kind != PLAN_DATA_SYNTHETIC &&
+                                     d->sources.n == 1),
+                     "a mask of no single source") &&
            plan_must_range(c, d->sources, c->p->sources.n, "sources") &&
            plan_must(c, d->kind == PLAN_DATA_SYNTHETIC || d->sources.n,
                      "no sources") &&

@@ -53,6 +53,14 @@ const char *plan_host_name(uint32_t op)
     return SPELL(names, op);
 }
 
+const char *plan_batch_name(uint32_t batch)
+{
+    static const char *const names[PLAN_BATCHES] = {"tokens", "labels",
+                                                    "loss_mask"};
+
+    return SPELL(names, batch);
+}
+
 const char *plan_scalar_name(uint32_t scalar)
 {
     static const char *const names[PLAN_SCALARS] = {

@@ -90,6 +90,8 @@ static void print_collective(const Plan *p, uint32_t index, Buf *out)
 static void print_host(const PlanInstr *in, Buf *out)
 {
     buf_printf(out, " %s", plan_host_name(in->index));
+    if (in->index == PLAN_HOST_LOAD_BATCH)
+        buf_printf(out, " %s", plan_batch_name(in->aux));
     if (in->index == PLAN_HOST_SCALAR)
         buf_printf(out, " %s", plan_scalar_name(in->aux));
     if (in->index == PLAN_HOST_METRIC)

@@ -28,33 +28,36 @@ struct Train {
     State state;
     int32_t *sample; /* seq_length + 1 tokens */
     MetricsStep now;
+    double targets; /* weight of the step's targets */
     volatile int64_t step; /* counted from 1 */
     Vec(double) measured;  /* seconds of steps that are profiled */
 };
 
 /* ---- batches ------------------------------------------------------------- */
 
-/* This rank's part of a sample into column `row` of [s, b] arrays. */
-static void put_sample(const Train *t, int64_t row, int32_t *tokens,
-                       int32_t *labels)
+/* This rank's part of a sample into column `row` of an [s, b] array.  Labels
+ * and what goes with them are those of the next position. */
+static void put_sample(const Train *t, int64_t row, int64_t next, int32_t *out)
 {
     const PlanTraining *training = t->plan->training.v;
     const PlanData *d = t->plan->data.v;
     int64_t seq = training->seq_length, local = seq / d->parts;
     int64_t first = local * plan_expr_value(t->plan, d->part, t->c.rank);
 
-    for (int64_t s = 0; s < local; s++) {
-        int64_t at = s * training->micro_batch + row;
-        int64_t position = zigzag_position(seq, d->parts, first + s);
-        if (tokens)
-            tokens[at] = t->sample[position];
-        if (labels)
-            labels[at] = t->sample[position + 1];
-    }
+    for (int64_t s = 0; s < local; s++)
+        out[s * training->micro_batch + row] =
+            t->sample[zigzag_position(seq, d->parts, first + s) + next];
 }
 
-static Status load_batch(void *self, int64_t microbatch, int32_t *tokens,
-                         int32_t *labels)
+static Status read_sample(const Train *t, PlanBatch what, uint64_t id)
+{
+    return what == PLAN_BATCH_LOSS_MASK
+               ? data_sample_mask(t->data, id, t->sample)
+               : data_sample(t->data, id, t->sample);
+}
+
+static Status load_batch(void *self, PlanBatch what, int64_t microbatch,
+                         int32_t *out)
 {
     Train *t = self;
     const PlanTraining *training = t->plan->training.v;
@@ -67,8 +70,27 @@ static Status load_batch(void *self, int64_t microbatch, int32_t *tokens,
         uint64_t id =
             data_sample_id(&batch, (uint64_t)(t->step - 1),
                            (uint64_t)microbatch, shard, (uint64_t)row);
-        STATUS_TRY(data_sample(t->data, id, t->sample));
-        put_sample(t, row, tokens, labels);
+        STATUS_TRY(read_sample(t, what, id));
+        put_sample(t, row, what != PLAN_BATCH_TOKENS, out);
+    }
+    return STATUS_NONE;
+}
+
+/* The weight of all targets of the step, of all ranks: every rank reads the
+ * whole batch's mask, which is the same for all and needs no message. */
+static Status count_targets(Train *t)
+{
+    const PlanTraining *p = t->plan->training.v;
+    uint64_t first = (uint64_t)((t->step - 1) * p->global_batch);
+
+    t->targets = (double)p->global_batch * (double)p->seq_length;
+    if (!t->plan->data.v->mask)
+        return STATUS_NONE;
+    t->targets = 0;
+    for (uint64_t i = 0; i < (uint64_t)p->global_batch; i++) {
+        STATUS_TRY(data_sample_mask(t->data, first + i, t->sample));
+        for (int64_t s = 1; s <= p->seq_length; s++)
+            t->targets += t->sample[s];
     }
     return STATUS_NONE;
 }
@@ -88,6 +110,7 @@ static Status open_data(Train *t, const DataSource *sources)
         .sources = sources,
         .sources_n = d->sources.n,
         .split = d->split ? plan_text(t->plan, d->split) : NULL,
+        .mask = d->mask ? plan_text(t->plan, d->mask) : NULL,
         .part = DATA_TRAIN,
         .seed = (int64_t)seed_of(t),
         .seq_length = training->seq_length,
@@ -139,7 +162,7 @@ static float scalar(void *self, PlanScalar what)
     case PLAN_SCALAR_ADAM_BIAS2:
         return (float)(1.0 - pow(p->beta2, (double)t->step));
     case PLAN_SCALAR_INV_TARGETS:
-        return (float)(1.0 / ((double)p->global_batch * (double)p->seq_length));
+        return t->targets > 0 ? (float)(1.0 / t->targets) : 0.0f;
     case PLAN_SCALAR_STEP:
         return (float)t->step;
     case PLAN_SCALARS:
@@ -306,6 +329,7 @@ static Status report(Train *t, double seconds)
     t->now.seconds = seconds;
     t->now.lr = learning_rate(t);
     t->now.tokens = p->global_batch * p->seq_length;
+    t->now.targets = t->plan->data.v->mask ? t->targets : -1;
     if (t->metrics)
         STATUS_TRY(metrics_step(t->metrics, &t->now));
     if (t->now.known[PLAN_METRIC_LOSS] && !isfinite(loss))
@@ -330,6 +354,7 @@ static Status one_step(Train *t)
     double start = mc_seconds(), clock = t->c.clock();
 
     t->now = (MetricsStep){0};
+    STATUS_TRY(count_targets(t));
     STATUS_TRY(exec_step(t->exec));
     profile_step(t, t->c.clock() - clock);
     STATUS_TRY(report(t, mc_seconds() - start));

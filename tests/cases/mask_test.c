@@ -1,8 +1,9 @@
 /* mask_test.c - the mean over valid targets, of the whole batch and of nothing
  * else, however it is split.
  *
- * A target is not valid if its label is negative.  Masks from files are not
- * built yet, so the labels come from here, and the evaluator runs the step.
+ * A target is not valid if its label is negative; for these the labels come
+ * from here, and the evaluator runs the step.  A file's mask weighs targets;
+ * those run for real.
  * From public bug reports: NVIDIA/Megatron-LM#1764 (MC-31, a rank without any
  * valid target divided by zero), huggingface/transformers#34191 and
  * pytorch/torchtitan#2206 (MC-32, the mean of means).
@@ -171,12 +172,120 @@ static void no_target_at_all(void **state)
     step_free(&s);
 }
 
+/* ---- masks from files ---------------------------------------------------- */
+
+static const char files[] = "data.train=corpus data.loss_mask=mask "
+                            "training.optimizer.lr=0.05 ";
+
+/* 257 tokens, 8 samples of 32 targets, and weights: `pattern` is an awk
+ * expression of i, the position from 0. */
+static void pack_masked(const char *pattern)
+{
+    assert_int_equal(
+        case_shell("awk 'BEGIN {for (i = 0; i < 257; i++) "
+                   "print (i * i * 7 + i) %% 95}' >tokens && "
+                   "awk 'BEGIN {for (i = 0; i < 257; i++) print %s}' >weights "
+                   "&& $MEGAC data pack tokens --tokens ids -o corpus && "
+                   "$MEGAC data pack weights --tokens ids --dtype uint8 "
+                   "-o mask", pattern), 0);
+}
+
+static void train_masked(const char *out, const char *sets)
+{
+    char all[256];
+
+    snprintf(all, sizeof all, "%s%s", files, sets);
+    case_train(out, all);
+}
+
+/* MC-31, MC-32: a ragged mask, most ranks without any target, on any split. */
+static void masks_on_any_split(void **state)
+{
+    static const char *const splits[] = {
+        "training.micro_batch_size=8",
+        "parallel.dp=8",
+        "parallel.cp=4",
+        "parallel.cp=4 parallel.cp_comm=a2a",
+        "parallel.dp=2 parallel.pp=2",
+        "parallel.tp=2 parallel.sp=true parallel.pp=2",
+        "parallel.dp=4 parallel.sharding=optim_grads",
+    };
+
+    (void)state;
+    pack_masked("(i % 32 < 5 && i / 32 % 3 == 0) * (1 + i % 2)");
+    train_masked("one", "");
+    for (size_t i = 0; i < MC_LEN(splits); i++) {
+        train_masked("split", splits[i]);
+        case_same_run("split", "one", 5);
+        assert_int_equal(case_shell("rm -rf split split.saved"), 0);
+    }
+}
+
+/* The loss of the first step under a mask, and the weight of its targets. */
+static double masked_loss(const char *pattern, double *out_targets)
+{
+    pack_masked(pattern);
+    train_masked("masked", "");
+    *out_targets = case_metric("masked", 1, "targets");
+    return case_metric("masked", 1, "loss");
+}
+
+/* MC-32, with weights: (n a + 3 m b) / (n + 3 m) for n targets of weight 1 and
+ * mean loss a, m of weight 3 and mean loss b.  Weights are relative. */
+static void weights_are_weights(void **state)
+{
+    double n, m, both, twice;
+    double a = masked_loss("i % 8 == 1", &n);
+    double b = masked_loss("i % 16 == 3", &m);
+    double mean = masked_loss("(i % 8 == 1) + 3 * (i % 16 == 3)", &both);
+    double same = masked_loss("2 * (i % 8 == 1)", &twice);
+
+    (void)state;
+    assert_true(n == 32 && m == 16 && both == 80 && twice == 64);
+    assert_true(fabs(a - b) > 1e-3);
+    assert_true(fabs(mean - (n * a + 3 * m * b) / both) < 1e-5);
+    assert_true(fabs(same - a) < 1e-6);
+}
+
+/* MC-31: a batch without any target. */
+static void no_target_in_the_file(void **state)
+{
+    double targets;
+
+    (void)state;
+    assert_true(masked_loss("0", &targets) == 0);
+    assert_true(targets == 0);
+    assert_true(case_metric("masked", 5, "grad_norm") == 0);
+}
+
+/* A mask that does not lie beside the tokens. */
+static void mask_of_other_tokens(void **state)
+{
+    (void)state;
+    pack_masked("1");
+    assert_int_equal(case_shell("$MEGAC data verify mask --like corpus.idx"),
+                     0);
+    assert_int_equal(case_shell("head -256 weights >short && $MEGAC data pack "
+                                "short --tokens ids -o mask"), 0);
+    assert_int_equal(case_shell("$MEGAC data verify mask --like corpus"), 1);
+    assert_true(case_printed("sequence 0 of mask.bin has 256 tokens, of "
+                             "corpus.bin 257"));
+    case_compile("wrong", files);
+    assert_int_equal(case_shell("$MEGAC run wrong"), 1);
+    assert_true(case_printed("mask.bin: sequence 0 has 256 weights, but 257 "
+                             "tokens in corpus.bin"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_without_targets),
         cmocka_unit_test(the_mean_of_all_targets),
         cmocka_unit_test(no_target_at_all),
+        cmocka_unit_test(masks_on_any_split),
+        cmocka_unit_test(weights_are_weights),
+        cmocka_unit_test(no_target_in_the_file),
+        cmocka_unit_test(mask_of_other_tokens),
     };
 
     return cmocka_run_group_tests(tests, case_enter, case_leave);

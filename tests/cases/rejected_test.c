@@ -53,7 +53,7 @@ static const Rejected rejected[] = {
      "parallel.account_for_loss=true",
      {"num_layers = 7 plus 2 for embedding and loss = 9", "pp = 4"}},
     {"MC-31", "data.loss_mask=first-four",
-     {"data.loss_mask = first-four: loss masking is not built yet"}},
+     {"loss_mask weighs the tokens of one file, but data.train is made up"}},
     {"MC-45", "training.lr_schedule.warmup_steps=5 "
               "training.lr_schedule.style=cosine "
               "training.lr_schedule.decay_steps=5",

@@ -56,17 +56,15 @@ static void ask_rank(const Plan *p, uint32_t rank)
 
 /* ---- running ------------------------------------------------------------- */
 
-static Status load_batch(void *self, int64_t microbatch, int32_t *tokens,
-                         int32_t *labels)
+static Status load_batch(void *self, PlanBatch what, int64_t microbatch,
+                         int32_t *out)
 {
     const PlanTraining *t = ((const Plan *)self)->training.v;
     size_t n = (size_t)(t->micro_batch * t->seq_length);
 
+    (void)what;
     (void)microbatch;
-    if (tokens)
-        memset(tokens, 0, n * sizeof *tokens);
-    if (labels)
-        memset(labels, 0, n * sizeof *labels);
+    memset(out, 0, n * sizeof *out);
     return STATUS_NONE;
 }
 

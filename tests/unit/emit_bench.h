@@ -99,20 +99,17 @@ static inline bool emit_eval_host(void *user, const char *what, double *out)
     return true;
 }
 
-static inline Status emit_load_batch(void *self, int64_t mb, int32_t *tokens,
-                                     int32_t *labels)
+static inline Status emit_load_batch(void *self, PlanBatch what, int64_t mb,
+                                     int32_t *out)
 {
     const EmitRank *r = self;
     int64_t rows = r->bench->spec->training.micro_batch_size;
     int64_t first = rows * plan_expr_value(r->plan, r->plan->data.v->shard,
                                            r->rank);
 
-    for (int64_t i = 0; i < r->bench->spec->training.seq_length * rows; i++) {
-        if (tokens)
-            tokens[i] = emit_token(false, mb, i / rows, first + i % rows);
-        if (labels)
-            labels[i] = emit_token(true, mb, i / rows, first + i % rows);
-    }
+    for (int64_t i = 0; i < r->bench->spec->training.seq_length * rows; i++)
+        out[i] = emit_token(what == PLAN_BATCH_LABELS, mb, i / rows,
+                            first + i % rows);
     return STATUS_NONE;
 }
 

@@ -432,7 +432,6 @@ static void not_built_yet(void **state)
         {"dropout", "model.hidden_dropout=0.1"},
         {"fp16 training", "training.precision=fp16"},
         {"a growing batch", "training.rampup=[1, 1, 100]"},
-        {"loss masking", "data.loss_mask=x"},
         {"evaluation", "training.eval.interval=10"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},

@@ -98,6 +98,8 @@ static const char *const LAYOUTS[][6] = {
     {"parallel.pp=4", "parallel.schedule=gpipe"},
     {"parallel.dp=2"},
     {"parallel.dp=4"},
+    {"data={train: tokens, loss_mask: mask}", "parallel.cp=2",
+     "parallel.tp=2", "parallel.sp=true", "parallel.pp=2"},
     {"parallel.tp=2", "parallel.sp=true", "parallel.pp=2", "parallel.dp=2"},
     {"parallel.pp=2", "training.precision=bf16", "model.qk_norm=true",
      "parallel.tp=8"},

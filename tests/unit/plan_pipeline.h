@@ -364,9 +364,8 @@ static PlanOperand dy_at(int m, int access)
 static void load(Ctx *c, int m)
 {
     put(c, "load", (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_LOAD_BATCH},
-        (PlanOperand[]){plan_integer(m), at(TOKENS, 64, PLAN_WRITE, B_TOKENS),
-                        plan_address(0, 0, PLAN_WRITE)},
-        3);
+        (PlanOperand[]){plan_integer(m), at(TOKENS, 64, PLAN_WRITE, B_TOKENS)},
+        2);
     PlanOperand part = at(TOKENS, 32, PLAN_READ, B_TOKENS);
     part.expr = c->tp_expr;
     launch(c, "embed",

@@ -117,7 +117,7 @@ static const char printed_code[] =
     "    gemm 4x8x16 Bt f32f32>f32 ld 16 16 8 accumulate "
     "(r x+0[256], r w+0[512], rw 8192[128])  ; tiny.yaml:9:25 rmsnorm %3\n"
     "\nsegment main()\n"
-    "    host load_batch (0, w 0[64], w 0)\n"
+    "    host load_batch tokens (0, w 0[64])\n"
     "    fill 0x3f800000 (w 4096[512])\n"
     "    call layer.fwd x3 reverse (4096, 256 step 256, 0 step 1)\n"
     "    event 0 ()\n"

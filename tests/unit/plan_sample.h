@@ -139,9 +139,8 @@ static void sample_main(PlanBuilder *b, const SampleRows *r)
     slice.expr = r->vocab_start;
     plan_segment_begin(b, "main");
     plan_emit(b, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_LOAD_BATCH},
-              (PlanOperand[]){plan_integer(0), plan_address(0, 64, PLAN_WRITE),
-                              plan_address(0, 0, PLAN_WRITE)},
-              3);
+              (PlanOperand[]){plan_integer(0), plan_address(0, 64, PLAN_WRITE)},
+              2);
     plan_emit(b, (PlanInstr){.op = PLAN_FILL, .aux = 0x3f800000},
               (PlanOperand[]){plan_address(4096, 512, PLAN_WRITE)}, 1);
     plan_emit(b,

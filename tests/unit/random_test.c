@@ -98,6 +98,8 @@ static void draw_training(Draw *d, int64_t dp)
     set(d, "training.optimizer.weight_decay", "0 0.1");
     set(d, "training.optimizer.clip_grad", "0 1.0");
     set(d, "training.recompute.granularity", "none none selective full");
+    if (strcmp(set(d, "data.train", "synthetic tokens"), "tokens") == 0)
+        set(d, "data.loss_mask", "null mask");
 }
 
 /* Schedules that fit the number of chunks, and the layers they need. */

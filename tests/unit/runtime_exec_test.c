@@ -243,13 +243,13 @@ static void overhead_is_small(void **state)
     rig_close(&r);
 }
 
-static Status count_batch(void *self, int64_t microbatch, int32_t *tokens,
-                          int32_t *labels)
+static Status count_batch(void *self, PlanBatch what, int64_t microbatch,
+                          int32_t *out)
 {
     (void)self;
+    assert_int_equal(what, PLAN_BATCH_LABELS);
     assert_int_equal(microbatch, 5);
-    assert_null(labels);
-    tokens[0] = 42;
+    out[0] = 42;
     return STATUS_NONE;
 }
 
@@ -279,10 +279,8 @@ static void host_instructions(void **state)
 
     (void)state;
     plan_segment_begin(b, "main");
-    emit(b, PLAN_HOST, PLAN_HOST_LOAD_BATCH, 0, 0,
-         (PlanOperand[]){plan_integer(5), plan_address(0, 4, PLAN_WRITE),
-                         plan_address(0, 0, PLAN_WRITE)},
-         3);
+    emit(b, PLAN_HOST, PLAN_HOST_LOAD_BATCH, PLAN_BATCH_LABELS, 0,
+         (PlanOperand[]){plan_integer(5), plan_address(0, 4, PLAN_WRITE)}, 2);
     emit(b, PLAN_HOST, PLAN_HOST_SCALAR, PLAN_SCALAR_LR, 0,
          (PlanOperand[]){plan_address(8, 4, PLAN_WRITE)}, 1);
     plan_emit(b,

@@ -108,9 +108,8 @@ static void emit_step(PlanBuilder *b, uint32_t ranks)
     plan_segment_begin(b, "main");
     plan_emit(b, (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_LOAD_BATCH},
               (PlanOperand[]){plan_integer(0),
-                              plan_address(TOKENS, 16, PLAN_WRITE),
-                              plan_address(0, 0, PLAN_WRITE)},
-              3);
+                              plan_address(TOKENS, 16, PLAN_WRITE)},
+              2);
     host(b, PLAN_HOST_SCALAR, PLAN_SCALAR_STEP, STEP, PLAN_WRITE);
     host(b, PLAN_HOST_SCALAR, PLAN_SCALAR_LR, LR, PLAN_WRITE);
     plan_emit(b,

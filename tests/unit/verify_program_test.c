@@ -409,7 +409,7 @@ static bool load_nothing(Plan *p, uint32_t i)
     const PlanInstr *in = &p->instrs.v[i];
     if (in->op != PLAN_HOST || in->index != PLAN_HOST_LOAD_BATCH)
         return false;
-    operand_at(p, in, 1)->bytes = operand_at(p, in, 2)->bytes = 0;
+    operand_at(p, in, 1)->bytes = 0;
     return true;
 }
 
