@@ -106,11 +106,19 @@ static bool set_has(AxisSet set, uint8_t atom)
     return (set >> atom & 1) != 0;
 }
 
-/* Atoms of `set` in the order of a split that has them all, if one is given,
- * else the largest stride first. */
-static uint32_t group_atoms(Emit *e, AxisSet set, const Split *s, uint8_t *out)
+/* The ends of the pipeline, then the largest stride. */
+static bool comes_before(const Emit *e, uint8_t a, uint8_t b)
 {
     const Atom *atoms = e->m->mesh.atoms.v;
+    AxisSet ends = mesh_axis(e->m, "embed");
+
+    return set_has(ends, a) ||
+           (!set_has(ends, b) && atoms[a].stride > atoms[b].stride);
+}
+
+/* Atoms of `set` in the order of a split that has them all, if one is given. */
+static uint32_t group_atoms(Emit *e, AxisSet set, const Split *s, uint8_t *out)
+{
     uint32_t n = 0;
 
     for (uint8_t i = 0; s && i < s->n; i++)
@@ -120,7 +128,7 @@ static uint32_t group_atoms(Emit *e, AxisSet set, const Split *s, uint8_t *out)
         uint32_t at = n;
         if (!set_has(set, i))
             continue;
-        for (; at && atoms[out[at - 1]].stride < atoms[i].stride; at--)
+        for (; at && comes_before(e, i, out[at - 1]); at--)
             out[at] = out[at - 1];
         out[at] = i;
         n++;
@@ -152,7 +160,7 @@ static uint32_t pp_atom(const Emit *e)
 }
 
 /* The two stages that share the embedding are, for the runtime, two picks of
- * the pipeline's axis, which has the largest stride and so comes first. */
+ * the pipeline's axis, which comes first. */
 static uint32_t group(Emit *e, AxisSet set, const Split *s)
 {
     uint32_t picks[2] = {0, e->mem->npp - 1}, npicks = 0;

@@ -1,23 +1,14 @@
 /* groups.c - which ranks talk to which.
  *
- * A rank is a mixed-radix number whose digits are the axes of `order`, fastest
- * first.  The dense grid reads it with the sizes tp, cp, 1, dp, pp; the expert
- * grid reads the same number with etp, 1, ep, edp, pp.  A family is a set of
- * axes: its groups are the assignments of the other axes, its members those of
- * its own, both with the leftmost axis fastest.
+ * A family is a set of axes of one of the two grids (frontend/grid.c): its
+ * groups are the assignments of the other axes, its members those of its own,
+ * both with the fastest axis of the order first.
  *
  * Source: RankGenerator in megatron/core/parallel_state.py.
  */
 #include "driver/groups.h"
 
-enum { AXIS_TP, AXIS_CP, AXIS_EP, AXIS_DP, AXIS_PP, AXES };
-static const char *const axis_names[AXES] = {"tp", "cp", "ep", "dp", "pp"};
-
-/* The axes of one grid, fastest first. */
-typedef struct {
-    uint32_t size[AXES], stride[AXES];
-    int axis[AXES];
-} Grid;
+#include "frontend/frontend.h"
 
 /* A family as a row: in which grid, over which axes. */
 static const struct {
@@ -25,85 +16,43 @@ static const struct {
     bool expert;
     unsigned axes;
 } families[] = {
-#define OVER(axis) (1u << AXIS_##axis)
+#define OVER(axis) (1u << GRID_##axis)
     {"tp", false, OVER(TP)},
     {"cp", false, OVER(CP)},
     {"dp", false, OVER(DP)},
     {"dp_cp", false, OVER(DP) | OVER(CP)},
     {"pp", false, OVER(PP)},
     {"tp_pp", false, OVER(TP) | OVER(PP)},
+    {"tp_cp", false, OVER(TP) | OVER(CP)},
+    {"tp_dp", false, OVER(TP) | OVER(DP)},
+    {"tp_dp_cp", false, OVER(TP) | OVER(DP) | OVER(CP)},
     {"ep", true, OVER(EP)},
     {"etp", true, OVER(TP)},
+    {"tp_ep", true, OVER(TP) | OVER(EP)},
+    {"tp_ep_pp", true, OVER(TP) | OVER(EP) | OVER(PP)},
     {"edp", true, OVER(DP)},
 #undef OVER
 };
-
-/* ---- grids --------------------------------------------------------------- */
-
-static int axis_find(const char *name, size_t n)
-{
-    for (int i = 0; i < AXES; i++)
-        if (strlen(axis_names[i]) == n && !memcmp(axis_names[i], name, n))
-            return i;
-    return -1;
-}
-
-/* The axes of `order`, then those it leaves out. */
-static void order_axes(const char *order, int *out_axis)
-{
-    bool seen[AXES] = {false};
-    int n = 0;
-
-    while (*order) {
-        size_t length = strcspn(order, "-");
-        int axis = axis_find(order, length);
-
-        if (axis >= 0 && !seen[axis]) {
-            seen[axis] = true;
-            out_axis[n++] = axis;
-        }
-        order += length + (order[length] == '-');
-    }
-    for (int axis = 0; axis < AXES; axis++)
-        if (!seen[axis])
-            out_axis[n++] = axis;
-}
-
-static Grid grid_make(const GroupSizes *s, bool expert)
-{
-    const uint32_t dense[AXES] = {s->tp, s->cp, 1, s->dp, s->pp};
-    const uint32_t experts[AXES] = {s->etp, 1, s->ep, s->edp, s->pp};
-    uint32_t stride = 1;
-    Grid g;
-
-    memcpy(g.size, expert ? experts : dense, sizeof g.size);
-    order_axes(s->order, g.axis);
-    for (int i = 0; i < AXES; i++) {
-        g.stride[g.axis[i]] = stride;
-        stride *= g.size[g.axis[i]];
-    }
-    return g;
-}
 
 /* ---- families ------------------------------------------------------------ */
 
 /* How many assignments the chosen axes have. */
 static uint32_t count(const Grid *g, unsigned axes)
 {
-    uint32_t n = 1;
+    int64_t n = 1;
 
-    for (int i = 0; i < AXES; i++)
+    for (int i = 0; i < GRID_AXES; i++)
         if (axes >> i & 1)
             n *= g->size[i];
-    return n;
+    return (uint32_t)n;
 }
 
 /* The part of a rank that assignment number `index` of the axes gives. */
-static uint32_t place(const Grid *g, unsigned axes, uint32_t index)
+static uint32_t place(const Grid *g, unsigned axes, int64_t index)
 {
-    uint32_t rank = 0;
+    int64_t rank = 0;
 
-    for (int i = 0; i < AXES; i++) {
+    for (int i = 0; i < GRID_AXES; i++) {
         int axis = g->axis[i];
 
         if (axes >> axis & 1) {
@@ -111,13 +60,13 @@ static uint32_t place(const Grid *g, unsigned axes, uint32_t index)
             index /= g->size[axis];
         }
     }
-    return rank;
+    return (uint32_t)rank;
 }
 
 static GroupFamily family_make(Arena *a, const Grid *g, const char *name,
                                unsigned axes)
 {
-    unsigned others = ~axes & ((1u << AXES) - 1);
+    unsigned others = ~axes & ((1u << GRID_AXES) - 1);
     GroupFamily f = {name, count(g, others), count(g, axes), NULL};
     uint32_t *ranks = arena_array(a, uint32_t, f.groups * f.size);
 
@@ -128,32 +77,41 @@ static GroupFamily family_make(Arena *a, const Grid *g, const char *name,
     return f;
 }
 
-/* The first and the last rank of each pipeline: both hold a tied embedding. */
-static GroupFamily embed_make(Arena *a, const GroupFamily *pp)
+/* The first and the last rank of each pipeline hold a tied embedding; the
+ * first alone the learned positions. */
+static GroupFamily ends_make(Arena *a, const GroupFamily *pp, const char *name,
+                             uint32_t ends)
 {
-    GroupFamily f = {"embed", pp->groups, MC_MIN(pp->size, 2), NULL};
+    GroupFamily f = {name, pp->groups, MC_MIN(pp->size, ends), NULL};
     uint32_t *ranks = arena_array(a, uint32_t, f.groups * f.size);
 
     for (uint32_t i = 0; i < f.groups; i++) {
-        ranks[i * f.size] = pp->ranks[i * pp->size];
-        ranks[i * f.size + f.size - 1] = pp->ranks[(i + 1) * pp->size - 1];
+        const uint32_t *all = &pp->ranks[i * pp->size];
+
+        ranks[i * f.size + f.size - 1] = all[pp->size - 1];
+        ranks[i * f.size] = all[0];
     }
     f.ranks = ranks;
     return f;
 }
 
-GroupFamily *groups_make(Arena *a, const GroupSizes *sizes, uint32_t *out_n)
+GroupFamily *groups_make(Arena *a, const GroupSizes *s, uint32_t *out_n)
 {
+    const int64_t dense[] = {s->tp, s->cp, 1, s->dp, s->pp};
+    const int64_t experts[] = {s->etp, 1, s->ep, s->edp, s->pp};
+    const Grid grids[] = {grid_make(dense, s->order),
+                          grid_make(experts, s->order)};
     uint32_t n = MC_LEN(families);
-    GroupFamily *f = arena_array(a, GroupFamily, n + 1);
-    const Grid grids[] = {grid_make(sizes, false), grid_make(sizes, true)};
+    GroupFamily *f = arena_array(a, GroupFamily, n + 2);
 
     for (uint32_t i = 0; i < n; i++) {
         f[i] = family_make(a, &grids[families[i].expert], families[i].name,
                            families[i].axes);
-        if (!strcmp(f[i].name, "pp"))
-            f[n] = embed_make(a, &f[i]);
+        if (!strcmp(f[i].name, "pp")) {
+            f[n] = ends_make(a, &f[i], "embed", 2);
+            f[n + 1] = ends_make(a, &f[i], "pos_embed", 1);
+        }
     }
-    *out_n = n + 1;
+    *out_n = n + 2;
     return f;
 }

@@ -12,8 +12,8 @@ typedef struct {
     const char *order; /* "tp-cp-ep-dp-pp", fastest axis first */
 } GroupSizes;
 
-/* One family: every rank is in exactly one of its groups, except for "embed",
- * which leaves out the middle stages. */
+/* One family: every rank is in exactly one of its groups, except for "embed"
+ * and "pos_embed", which leave out the middle stages. */
 typedef struct {
     const char *name;
     uint32_t groups, size; /* ranks per group */

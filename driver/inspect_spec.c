@@ -55,7 +55,7 @@ json_t *view_groups_json(const View *view)
 /* As many groups as fit on the line. */
 static void family_text(const GroupFamily *f, FILE *to)
 {
-    int column = fprintf(to, "%-6s %u of %u:", f->name, f->groups, f->size);
+    int column = fprintf(to, "%-9s %u of %u:", f->name, f->groups, f->size);
 
     for (uint32_t i = 0; i < f->groups; i++) {
         Buf text = {0};

@@ -272,74 +272,6 @@ static void head_split_check(Check *c)
     check_because(c, "parallel.cp");
 }
 
-static void factors_because(Check *c, const char *const *paths, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        check_because(c, paths[i]);
-}
-
-/* world_size against the dense grid tp*pp*cp*ep*dp. */
-static void dense_world_check(Check *c)
-{
-    static const char *const paths[] = {"parallel.tp", "parallel.pp",
-                                        "parallel.cp", "parallel.ep",
-                                        "parallel.dp"};
-    const Spec *s = c->spec;
-    int64_t tp = s->parallel.tp, pp = s->parallel.pp, cp = s->parallel.cp;
-    int64_t ep = s->parallel.ep, dp = s->parallel.dp;
-    int64_t world = s->parallel.world_size;
-    int64_t model = product_saturated(product_saturated(tp, pp), cp);
-    int64_t whole = product_saturated(product_saturated(model, ep), dp);
-
-    if (world % model) {
-        check_fail(c, "MC0210", "parallel.world_size",
-                   "world_size = %lld is not a multiple of tp*pp*cp = "
-                   "%lld*%lld*%lld = %lld",
-                   (long long)world, (long long)tp, (long long)pp,
-                   (long long)cp, (long long)model);
-        factors_because(c, paths, 3);
-    } else if (dp && world != whole) {
-        check_fail(c, "MC0211", "parallel.world_size",
-                   "world_size = %lld, but tp*pp*cp*ep*dp = "
-                   "%lld*%lld*%lld*%lld*%lld = %lld",
-                   (long long)world, (long long)tp, (long long)pp,
-                   (long long)cp, (long long)ep, (long long)dp,
-                   (long long)whole);
-        factors_because(c, paths, 5);
-    }
-}
-
-static void expert_world_check(Check *c)
-{
-    static const char *const paths[] = {"parallel.tp", "parallel.etp",
-                                        "parallel.ep", "parallel.pp"};
-    const Spec *s = c->spec;
-    int64_t etp = s->parallel.etp ? s->parallel.etp : s->parallel.tp;
-    int64_t ep = s->parallel.ep, pp = s->parallel.pp;
-    int64_t world = s->parallel.world_size;
-    int64_t grid = product_saturated(product_saturated(etp, ep), pp);
-
-    if (ep == 1 || world % grid == 0)
-        return;
-    check_fail(c, "MC0212", "parallel.world_size",
-               "world_size = %lld is not a multiple of etp*ep*pp = "
-               "%lld*%lld*%lld = %lld",
-               (long long)world, (long long)etp, (long long)ep, (long long)pp,
-               (long long)grid);
-    factors_because(c, paths, MC_LEN(paths));
-}
-
-static void world_check(Check *c)
-{
-    int64_t most = (int64_t)schema_key("parallel.world_size")->range.most;
-
-    if (c->spec->parallel.world_size > most)
-        check_fail(c, "MC0213", "parallel.dp",
-                   "tp*pp*cp*ep*dp is more than %lld ranks", (long long)most);
-    dense_world_check(c);
-    expert_world_check(c);
-}
-
 /* A schedule runs one chunk per rank, two, or, interleaved, any number. */
 static void chunks_check(Check *c)
 {
@@ -607,7 +539,7 @@ void check_rules(Check *c)
     sp_check(c);
     cp_comm_check(c);
     head_split_check(c);
-    world_check(c);
+    grid_check(c);
     schedule_check(c);
     batch_check(c);
     lr_values_check(c);

@@ -88,30 +88,6 @@ static void sequence_check(Check *c)
     diag_help(c->diag, "set parallel.sp to true");
 }
 
-/* Both grids are cut into common pieces: of two borders one divides the
- * other. */
-static void grids_check(Check *c)
-{
-    const Spec *s = c->spec;
-    int64_t tp = s->parallel.tp, cp = s->parallel.cp, etp = expert_tp(s);
-    int64_t dense[] = {tp, tp * cp, tp * cp * s->derived.dense_dp};
-    int64_t expert[] = {etp, etp * s->parallel.ep};
-
-    for (size_t i = 0; i < MC_LEN(dense); i++)
-        for (size_t k = 0; k < MC_LEN(expert); k++) {
-            if (dense[i] % expert[k] == 0 || expert[k] % dense[i] == 0)
-                continue;
-            check_fail(c, "MC0243", "parallel.ep",
-                       "the grids etp*ep = %lld*%lld and tp*cp*dp = "
-                       "%lld*%lld*%lld have no common pieces",
-                       (long long)etp, (long long)s->parallel.ep, (long long)tp,
-                       (long long)cp, (long long)s->derived.dense_dp);
-            check_because(c, "parallel.etp");
-            check_because(c, "parallel.tp");
-            return;
-        }
-}
-
 static void ranks_check(Check *c)
 {
     const Spec *s = c->spec;
@@ -125,7 +101,6 @@ static void ranks_check(Check *c)
                    s->model.moe.shared_ffn_hidden_size, "parallel.tp",
                    s->parallel.tp);
     sequence_check(c);
-    grids_check(c);
 }
 
 /* ---- without experts ----------------------------------------------------- */

@@ -119,6 +119,25 @@ typedef struct {
 #undef END
 #undef SpecLIST_OF
 
+/* ---- grid.c ------------------------------------------------------------- */
+
+typedef enum { GRID_TP, GRID_CP, GRID_EP, GRID_DP, GRID_PP, GRID_AXES } GridAxis;
+
+/* A reading of the rank number: coordinate = rank / stride % size. */
+typedef struct {
+    int64_t size[GRID_AXES], stride[GRID_AXES];
+    int axis[GRID_AXES]; /* fastest first */
+} Grid;
+
+extern const char *const grid_names[GRID_AXES];
+
+/* The axes that an order names, then those it leaves out.  NULL, or where the
+ * order goes wrong. */
+const char *grid_order(const char *order, int out_axis[GRID_AXES]);
+Grid grid_make(const int64_t size[GRID_AXES], const char *order);
+/* The grid of the dense layers, or of the experts. */
+Grid spec_grid(const Spec *s, bool expert);
+
 /* ---- load.c ------------------------------------------------------------- */
 
 /* Reads, merges, checks and derives.  `sets` are the arguments of --set

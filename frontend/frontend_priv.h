@@ -149,6 +149,9 @@ void check_rules(Check *c);
 /* Reports values whose feature is missing. */
 void check_built(Check *c);
 
+/* check_grid.c: the number of ranks and their order. */
+void grid_check(Check *c);
+
 /* check_moe.c: the same for a mixture of experts. */
 void moe_check(Check *c);
 void moe_check_built(Check *c);

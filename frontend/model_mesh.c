@@ -19,14 +19,13 @@ bool model_splits_heads(const Model *x)
     return x->spec->parallel.cp > 1 && spec_cp_comm(x->spec) == CP_A2A;
 }
 
-/* The same where cp splits heads: the stride from which on ranks of cp have
- * groups of their own. */
-static uint32_t group_stride(const Model *x)
+/* The same where cp splits heads. */
+static uint32_t group_ranks_of_cp(const Model *x)
 {
     int64_t tp = x->spec->parallel.tp, cp = x->spec->parallel.cp;
     int64_t left = MC_MAX(x->g / tp, 1);
 
-    return model_splits_heads(x) ? (uint32_t)(tp * MC_MAX(cp / left, 1)) : 1;
+    return model_splits_heads(x) ? (uint32_t)MC_MAX(cp / left, 1) : 1;
 }
 
 static uint32_t expert_tp(const Model *x)
@@ -36,14 +35,25 @@ static uint32_t expert_tp(const Model *x)
     return (uint32_t)(s->parallel.etp ? s->parallel.etp : s->parallel.tp);
 }
 
+/* Where axes are cut into atoms: between the ranks of one KV group, and where
+ * the axes of the expert grid end. */
+static uint32_t cuts_make(const Model *x, uint32_t *out)
+{
+    Grid dense = spec_grid(x->spec, false), expert = spec_grid(x->spec, true);
+    uint32_t n = 0;
+
+    out[n++] = (uint32_t)dense.stride[GRID_TP] * group_ranks(x);
+    out[n++] = (uint32_t)dense.stride[GRID_CP] * group_ranks_of_cp(x);
+    for (int i = 0; x->spec->model.moe.num_experts && i < GRID_AXES; i++)
+        out[n++] = (uint32_t)(expert.stride[i] * expert.size[i]);
+    return n;
+}
+
 /* The largest border below `top` at which an axis that starts at `stride` is
- * cut into atoms: between the ranks of one KV group, and where the axes of the
- * expert grid end. */
+ * cut. */
 static uint32_t cut_below(const Model *x, uint32_t top, uint32_t stride)
 {
-    uint32_t etp = expert_tp(x), ep = (uint32_t)x->spec->parallel.ep;
-    uint32_t cuts[] = {group_ranks(x), group_stride(x), etp, etp * ep};
-    uint32_t n = x->spec->model.moe.num_experts ? 4 : 2, low = stride;
+    uint32_t cuts[2 + GRID_AXES], n = cuts_make(x, cuts), low = stride;
 
     for (uint32_t i = 0; i < n; i++)
         if (cuts[i] < top && cuts[i] > low)
@@ -51,40 +61,29 @@ static uint32_t cut_below(const Model *x, uint32_t top, uint32_t stride)
     return low;
 }
 
-static uint32_t add_axis(Model *x, const char *name, int64_t size,
-                         uint32_t stride)
+static void add_axis(Model *x, const Grid *g, GridAxis i)
 {
-    Sym axis = sym_intern(x->m->names, name);
-    uint32_t end = stride * (uint32_t)size, part = 0;
+    Sym axis = sym_intern(x->m->names, grid_names[i]);
+    uint32_t stride = (uint32_t)g->stride[i], part = 0;
+    uint32_t end = stride * (uint32_t)g->size[i];
 
     for (uint32_t top = end, low; top > stride; top = low) {
         low = cut_below(x, top, stride);
         mesh_atom(&x->m->mesh, axis, part++, top / low, low, false);
     }
-    return end;
-}
-
-static uint32_t add_expert_axis(Model *x, const char *name, uint32_t size,
-                                uint32_t stride)
-{
-    Sym axis = sym_intern(x->m->names, name);
-
-    if (size > 1)
-        mesh_atom(&x->m->mesh, axis, 0, size, stride, true);
-    return stride * size;
 }
 
 /* The same ranks once more, for the weights of experts. */
 static void add_expert_grid(Model *x)
 {
-    const Spec *s = x->spec;
-    uint32_t stride;
+    static const char *const names[] = {
+        [GRID_TP] = "etp", [GRID_EP] = "ep", [GRID_DP] = "edp"};
+    Grid g = spec_grid(x->spec, true);
 
-    if (!s->model.moe.num_experts)
-        return;
-    stride = add_expert_axis(x, "etp", expert_tp(x), 1);
-    stride = add_expert_axis(x, "ep", (uint32_t)s->parallel.ep, stride);
-    add_expert_axis(x, "edp", (uint32_t)s->derived.expert_dp, stride);
+    for (size_t i = 0; i < MC_LEN(names); i++)
+        if (names[i] && g.size[i] > 1)
+            mesh_atom(&x->m->mesh, sym_intern(x->m->names, names[i]), 0,
+                      (uint32_t)g.size[i], (uint32_t)g.stride[i], true);
 }
 
 /* Whether the head is not on the rank of the embedding. */
@@ -97,17 +96,18 @@ static bool head_is_elsewhere(const Spec *spec)
 
 void model_mesh(Model *x)
 {
+    static const GridAxis dense[] = {GRID_TP, GRID_CP, GRID_DP, GRID_PP};
     const Spec *spec = x->spec;
-    int64_t pp = spec->parallel.pp;
-    uint32_t stride = add_axis(x, "tp", spec->parallel.tp, 1);
+    Grid g = spec_grid(spec, false);
 
-    stride = add_axis(x, "cp", spec->parallel.cp, stride);
-    stride = add_axis(x, "dp", spec->derived.dense_dp, stride);
-    add_axis(x, "pp", pp, stride);
+    for (size_t i = 0; i < MC_LEN(dense); i++)
+        add_axis(x, &g, dense[i]);
     if (spec->model.tie_embeddings && head_is_elsewhere(spec))
-        add_axis(x, "embed", 2, stride * (uint32_t)(pp - 1));
-    x->m->mesh.world = stride * (uint32_t)pp;
-    add_expert_grid(x);
+        mesh_ends(&x->m->mesh, sym_intern(x->m->names, "embed"),
+                  (uint32_t)g.size[GRID_PP], (uint32_t)g.stride[GRID_PP]);
+    x->m->mesh.world = (uint32_t)spec->parallel.world_size;
+    if (spec->model.moe.num_experts)
+        add_expert_grid(x);
 }
 
 static void split_further(Layout *l, char dim, const uint8_t *more, uint8_t n)
@@ -132,14 +132,19 @@ static void split_over(Model *x, Layout *l, char dim, const char *axis)
     split_further(l, dim, atoms, mesh_axis_atoms(x->m, axis, atoms));
 }
 
+static uint32_t stride_of(const Model *x, GridAxis axis)
+{
+    return (uint32_t)spec_grid(x->spec, false).stride[axis];
+}
+
 /* Heads: g over as much of tp as there are groups, r over the rest. */
 static void split_heads(Model *x, Layout *l, bool queries)
 {
     uint8_t atoms[IR_MAX_ATOMS], n = mesh_axis_atoms(x->m, "tp", atoms);
     uint8_t groups = 0;
 
-    while (groups < n &&
-           x->m->mesh.atoms.v[atoms[groups]].stride >= group_ranks(x))
+    while (groups < n && x->m->mesh.atoms.v[atoms[groups]].stride >=
+                             stride_of(x, GRID_TP) * group_ranks(x))
         groups++;
     layout_set_split(l, 'g', atoms, groups);
     if (queries)
@@ -157,8 +162,8 @@ static void split_heads_over_cp(Model *x, Layout *l)
     uint8_t atoms[IR_MAX_ATOMS], n = mesh_axis_atoms(x->m, "cp", atoms);
     uint8_t groups = 0;
 
-    while (groups < n &&
-           x->m->mesh.atoms.v[atoms[groups]].stride >= group_stride(x))
+    while (groups < n && x->m->mesh.atoms.v[atoms[groups]].stride >=
+                             stride_of(x, GRID_CP) * group_ranks_of_cp(x))
         groups++;
     split_further(l, 'g', atoms, groups);
     split_further(l, 'r', atoms + groups, (uint8_t)(n - groups));
@@ -181,20 +186,24 @@ LayoutId model_weight_layout(Model *x, const char *dims)
 }
 
 /* How a sharded field rests: its first dimension that the replicas divide is
- * split over them too.  A tensor without one stays whole. */
+ * split over them too, the slowest axis first so that one group numbers them.
+ * A tensor without one stays whole. */
 LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t, bool expert)
 {
     Layout l = *layout_of(x->m, use);
     const SpecDerived *d = &x->spec->derived;
+    bool dp_slower = stride_of(x, GRID_DP) > stride_of(x, GRID_CP);
+    const char *first = dp_slower ? "dp" : "cp";
+    const char *second = dp_slower ? "cp" : "dp";
     int64_t replicas =
         expert ? d->expert_dp : d->dense_dp * x->spec->parallel.cp;
 
     for (uint8_t i = 0; i < t->ndim; i++) {
         if (layout_local(x->m, t, &l, t->dim[i]) % replicas)
             continue;
-        split_over(x, &l, t->dim[i], expert ? "edp" : "dp");
+        split_over(x, &l, t->dim[i], expert ? "edp" : first);
         if (!expert)
-            split_over(x, &l, t->dim[i], "cp");
+            split_over(x, &l, t->dim[i], second);
         break;
     }
     return layout_intern(x->m, &l);

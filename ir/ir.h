@@ -38,12 +38,13 @@ enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 8 };
 
 /* ---- mesh.c: the machine as mixed-radix numbers -------------------------- */
 
-/* A piece of an axis: coordinate = rank / stride % size.  The axis tp of size
+/* A piece of an axis: coordinate = rank % span / stride.  The axis tp of size
  * 8 may be cut into tp.0 (size 2, stride 4) and tp.1 (size 4, stride 1). */
 typedef struct {
     Sym axis;      /* "tp" */
     uint32_t part; /* 0 is the most significant part of its axis */
     uint32_t size, stride;
+    uint32_t span; /* size * stride; less for the two ends of an axis */
     bool expert; /* declares an axis of the expert grid: it stands for the dense
                     atoms within, and no layout names it */
 } Atom;
@@ -424,7 +425,10 @@ int64_t layout_start(const Module *m, const Type *t, const Layout *l, char dim,
 
 uint32_t atom_coord(const Atom *a, uint32_t rank);
 uint8_t mesh_atom(Mesh *mesh, Sym axis, uint32_t part, uint32_t size,
-                  uint32_t stride, bool expert); /* finds or adds */
+                  uint32_t stride, bool expert);
+/* The first and the last of the `size` ranks along an axis, as an axis of two;
+ * those between count as the first. */
+uint8_t mesh_ends(Mesh *mesh, Sym axis, uint32_t size, uint32_t stride); /* finds or adds */
 /* All atoms of an axis; 0: none. */
 AxisSet mesh_axis(const Module *m, const char *axis);
 /* The atoms of an axis in order, most significant first; returns how many. */

@@ -1,6 +1,7 @@
 /* mesh.c - the machine as mixed-radix numbers.
  *
- * A rank is a number; an atom is one digit of it: rank / stride % size.  An
+ * A rank is a number; an atom is one digit of it: rank % span / stride, where
+ * span = size * stride.  An
  * axis is one or more digits, the most significant first, so that a dimension
  * can be split over a piece of an axis.  A set of atoms spans groups of ranks:
  * those that differ in these digits only.  Inside a group the members are
@@ -14,13 +15,13 @@
 
 uint32_t atom_coord(const Atom *a, uint32_t rank)
 {
-    return rank / a->stride % a->size;
+    return rank % a->span / a->stride;
 }
 
 uint8_t mesh_atom(Mesh *mesh, Sym axis, uint32_t part, uint32_t size,
                   uint32_t stride, bool expert)
 {
-    Atom atom = {axis, part, size, stride, expert};
+    Atom atom = {axis, part, size, stride, size * stride, expert};
 
     mc_assert(size && stride);
     for (uint32_t i = 0; i < mesh->atoms.n; i++)
@@ -30,6 +31,14 @@ uint8_t mesh_atom(Mesh *mesh, Sym axis, uint32_t part, uint32_t size,
     vec_push(&mesh->atoms, atom);
     mesh->world = MC_MAX(mesh->world, size * stride);
     return (uint8_t)(mesh->atoms.n - 1);
+}
+
+uint8_t mesh_ends(Mesh *mesh, Sym axis, uint32_t size, uint32_t stride)
+{
+    uint8_t i = mesh_atom(mesh, axis, 0, 2, stride * (size - 1), false);
+
+    mesh->atoms.v[i].span = stride * size;
+    return i;
 }
 
 /* An axis of the expert grid is other digits of the same rank: its atoms are

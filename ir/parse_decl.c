@@ -78,13 +78,16 @@ static bool part_follows(const Mesh *mesh, Sym axis, uint32_t part)
 static void parse_atom(Parser *p)
 {
     bool expert = lex_take_word(p, "expert");
-    uint32_t part, size, stride;
+    uint32_t part, size, stride, span;
     Sym axis = parse_axis(p, &part);
 
     lex_expect(p, '=');
     size = (uint32_t)lex_int(p, 1, MAX_COUNT);
     lex_expect(p, ':');
     stride = (uint32_t)lex_int(p, 1, MAX_COUNT);
+    span = size * stride;
+    if (lex_take(p, '/'))
+        span = (uint32_t)lex_int(p, stride, MAX_COUNT);
     if (p->failed)
         return;
     if ((uint64_t)size * stride > MAX_COUNT)
@@ -93,8 +96,10 @@ static void parse_atom(Parser *p)
         lex_fail(p, "MC0604", "a mesh has at most %d axes", IR_MAX_ATOMS);
     else if (!part_follows(&p->m->mesh, axis, part))
         lex_fail(p, "MC0603", "parts of an axis stand together, from 0 on");
-    else
-        mesh_atom(&p->m->mesh, axis, part, size, stride, expert);
+    else {
+        uint8_t i = mesh_atom(&p->m->mesh, axis, part, size, stride, expert);
+        p->m->mesh.atoms.v[i].span = span;
+    }
 }
 
 static void parse_mesh(Parser *p)

@@ -131,6 +131,8 @@ static void print_mesh(const Module *m, Buf *out)
         if (a->part || axis_parts(&m->mesh, a) > 1)
             buf_printf(out, ".%u", a->part);
         buf_printf(out, "=%u:%u", a->size, a->stride);
+        if (a->span != a->size * a->stride)
+            buf_printf(out, "/%u", a->span);
     }
     buf_puts(out, "}\n");
 }

@@ -274,7 +274,8 @@ static void check_mesh(const Module *m)
         const Atom *a = &m->mesh.atoms.v[i];
         uint64_t last = (uint64_t)(a->size - 1) * a->stride;
 
-        if (!a->size || !a->stride || last >= m->mesh.world)
+        if (!a->size || !a->stride || last >= m->mesh.world ||
+            a->span <= last || a->span > (uint64_t)a->size * a->stride)
             diag_error(m->diag, (Loc){0}, "MC0616",
                        "axis %s: size %u and stride %u reach beyond the "
                        "world of %u ranks",

@@ -53,6 +53,8 @@ cp2a2a-tp2sp) degrees="cp=2 cp_comm=a2a tp=2 sp=true" ;;
 cp2a2a-dp2zero1) degrees="cp=2 cp_comm=a2a sharding=optim" dp=2 ;;
 cp2a2a-pp2) degrees="cp=2 cp_comm=a2a pp=2" ;;
 all) degrees="tp=2 sp=true pp=2" dp=2 ;;
+order) degrees="tp=2 pp=2 order=tp-cp-ep-pp-dp" dp=2 ;;
+order-pp) degrees="tp=2 pp=2 cp=2 order=pp-dp-cp-tp sharding=optim" dp=2 ;;
 # Ranks of ep are replicas of everything but the experts.
 ep2) degrees="ep=2 dp=1" dp=2 ;;
 ep4) degrees="ep=4 dp=1" dp=4 ;;

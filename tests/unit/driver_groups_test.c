@@ -2,14 +2,23 @@
  *
  * The 16-rank grids are those of facebookresearch/fairscale#1189 (MC-11, dense)
  * and NVIDIA/Megatron-LM#1459 (MC-56, experts folded over tp and cp); the one
- * with tp 2, pp 4 is the example in Megatron's parallel_state.py.
+ * with tp 2, pp 4 is the example in Megatron's parallel_state.py.  500 random
+ * grids are those of megatron-core 0.16.1 (tests/oracle/groups_megatron.py);
+ * the mesh of a module must have the same groups.
  */
 #include "driver/groups.h"
 
+#include "frontend/model.h"
+
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <cmocka.h>
+
+#include "tests/unit/models.h"
+
+#define GOLDEN MEGAC_SOURCE_DIR "/tests/golden/groups.json"
 
 static const GroupFamily *family(const GroupFamily *f, uint32_t n,
                                  const char *name)
@@ -21,19 +30,23 @@ static const GroupFamily *family(const GroupFamily *f, uint32_t n,
     return NULL;
 }
 
-/* Writes a family as "[0,1][2,3]" and compares. */
+/* "[0,1][2,3]" */
+static void print_family(const GroupFamily *f, Buf *out)
+{
+    for (uint32_t i = 0; i < f->groups; i++)
+        for (uint32_t k = 0; k < f->size; k++)
+            buf_printf(out, "%s%u%s", k ? "" : "[", f->ranks[i * f->size + k],
+                       k + 1 < f->size ? "," : "]");
+}
+
 static void expect(const GroupSizes *s, const char *name, const char *text)
 {
     Arena *a = arena_new();
     Buf b = {0};
     uint32_t n;
     GroupFamily *all = groups_make(a, s, &n);
-    const GroupFamily *f = family(all, n, name);
 
-    for (uint32_t i = 0; i < f->groups; i++)
-        for (uint32_t k = 0; k < f->size; k++)
-            buf_printf(&b, "%s%u%s", k ? "" : "[", f->ranks[i * f->size + k],
-                       k + 1 < f->size ? "," : "]");
+    print_family(family(all, n, name), &b);
     assert_string_equal(buf_str(&b), text);
     buf_free(&b);
     arena_free(a);
@@ -105,7 +118,7 @@ static void test_families_partition_the_world(void **state)
         uint32_t n;
         GroupFamily *all = groups_make(a, &s, &n);
 
-        for (uint32_t i = 0; i + 1 < n; i++) {
+        for (uint32_t i = 0; i + 2 < n; i++) {
             bool seen[120] = {false};
             assert_int_equal(all[i].groups * all[i].size, 120);
             for (uint32_t k = 0; k < 120; k++) {
@@ -118,6 +131,130 @@ static void test_families_partition_the_world(void **state)
     }
 }
 
+/* ---- Megatron's ---------------------------------------------------------- */
+
+static uint32_t size_of(const json_t *grid, const char *axis)
+{
+    return (uint32_t)json_integer_value(json_object_get(grid, axis));
+}
+
+static GroupSizes sizes_of(const json_t *grid)
+{
+    return (GroupSizes){
+        size_of(grid, "tp"), size_of(grid, "cp"), size_of(grid, "dp"),
+        size_of(grid, "pp"), size_of(grid, "etp"), size_of(grid, "ep"),
+        size_of(grid, "edp"),
+        json_string_value(json_object_get(grid, "order"))};
+}
+
+/* FNV-1a of the family's text. */
+static uint32_t family_hash(const GroupFamily *f)
+{
+    uint32_t hash = 0x811c9dc5;
+    Buf text = {0};
+
+    print_family(f, &text);
+    for (size_t i = 0; i < text.len; i++)
+        hash = (hash ^ (uint8_t)text.s[i]) * 0x01000193;
+    buf_free(&text);
+    return hash;
+}
+
+static void test_groups_are_megatrons(void **state)
+{
+    json_t *grids = json_load_file(GOLDEN, 0, NULL), *grid, *hash;
+    const char *name;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(json_array_size(grids), 500);
+    json_array_foreach(grids, i, grid) {
+        GroupSizes s = sizes_of(grid);
+        Arena *a = arena_new();
+        uint32_t n;
+        GroupFamily *all = groups_make(a, &s, &n);
+        json_t *expected = json_object_get(grid, "groups");
+
+        assert_int_equal(json_object_size(expected), n);
+        json_object_foreach(expected, name, hash)
+            if (family_hash(family(all, n, name)) !=
+                strtoul(json_string_value(hash), NULL, 16))
+                fail_msg("family %s of grid %zu", name, i);
+        arena_free(a);
+    }
+    json_decref(grids);
+}
+
+/* ---- the mesh ------------------------------------------------------------ */
+
+/* A model that these degrees divide. */
+static Spec *spec_of(Arena *a, Diag *d, const GroupSizes *s)
+{
+    const char *sets[] = {
+        "model.num_query_groups=144", "model.num_attention_heads=144",
+        "model.ffn_hidden_size=144", "model.moe.num_experts=840",
+        "model.moe.ffn_hidden_size=144", "training.seq_length=288",
+        "parallel.sp=true", "model.tie_embeddings=true",
+        arena_printf(a, "model.num_layers=%u", s->pp),
+        arena_printf(a, "training.global_batch_size=%u", s->dp),
+        arena_printf(a, "parallel={tp: %u, cp: %u, pp: %u, etp: %u, ep: %u, "
+                     "world_size: %u, order: %s, sp: true}",
+                     s->tp, s->cp, s->pp, s->etp, s->ep,
+                     s->tp * s->cp * s->pp * s->dp, s->order)};
+
+    return spec_parse(a, d, "model", MODEL_T0, sets, MC_LEN(sets));
+}
+
+/* Each group of the family as the mesh numbers it. */
+static void expect_axis(const Module *m, const GroupFamily *f, const char *axis)
+{
+    AxisSet set = mesh_axis(m, axis);
+    uint32_t ranks[96];
+
+    assert_int_equal(axes_size(&m->mesh, set), f->size);
+    for (uint32_t i = 0; i < f->groups; i++)
+        for (uint32_t k = 0; k < f->size; k++) {
+            const uint32_t *group = &f->ranks[i * f->size];
+            axes_members(&m->mesh, set, group[k], ranks);
+            assert_memory_equal(ranks, group, f->size * sizeof *ranks);
+            assert_int_equal(axes_index(&m->mesh, set, group[k]), k);
+        }
+}
+
+static bool expect_mesh(const GroupSizes *s)
+{
+    static const char *const axes[] = {"tp", "cp",  "dp",  "pp",
+                                       "ep", "etp", "edp", "embed"};
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    Spec *spec = spec_of(a, d, s);
+    Module *m = spec ? model_build(a, d, spec) : NULL;
+    uint32_t n;
+    GroupFamily *all = groups_make(a, s, &n);
+
+    for (size_t i = 0; m && i < MC_LEN(axes); i++)
+        expect_axis(m, family(all, n, axes[i]), axes[i]);
+    diag_free(d);
+    arena_free(a);
+    return m != NULL;
+}
+
+/* Where our grids have common pieces, that is. */
+static void test_mesh_has_the_same_groups(void **state)
+{
+    json_t *grids = json_load_file(GOLDEN, 0, NULL), *grid;
+    uint32_t compared = 0;
+    size_t i;
+
+    (void)state;
+    json_array_foreach(grids, i, grid) {
+        GroupSizes s = sizes_of(grid);
+        compared += expect_mesh(&s);
+    }
+    assert_true(compared > 400);
+    json_decref(grids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +263,8 @@ int main(void)
         cmocka_unit_test(test_experts_folded_over_tp_and_cp),
         cmocka_unit_test(test_one_expert_group_of_32),
         cmocka_unit_test(test_families_partition_the_world),
+        cmocka_unit_test(test_groups_are_megatrons),
+        cmocka_unit_test(test_mesh_has_the_same_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -437,7 +437,6 @@ static void not_built_yet(void **state)
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
         {"choosing the bucket size", "parallel.bucket_elements=1000"},
         {"offloading", "training.offload.activations=[mlp]"},
-        {"another order of ranks", "parallel.order=tp-pp-cp-ep-dp"},
         {"turning overlap off", "parallel.overlap.grads=false"},
         {"a split of the data", "data.split=\"969,30,1\""},
     };

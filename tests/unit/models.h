@@ -83,6 +83,12 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "parallel.cp_comm=a2a"},
     {"parallel.tp=8", "parallel.sp=true", "parallel.ep=4", "parallel.etp=2",
      "parallel.world_size=16"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2", "parallel.pp=2",
+     "parallel.order=tp-ep-dp-pp"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2",
+     "parallel.cp=2", "parallel.order=cp-tp-ep-dp"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2", "parallel.dp=2",
+     "parallel.order=dp-ep-tp"},
 };
 
 /* --set arguments, up to NULL. */
@@ -127,6 +133,12 @@ static const char *const LAYOUTS[][6] = {
      "parallel.sp=true", "parallel.dp=2"},
     {"parallel.pp=4", "parallel.vpp=2", "model.num_layers=8",
      "parallel.dp=2", "training.global_batch_size=8"},
+    {"parallel.tp=2", "parallel.pp=2", "parallel.dp=2",
+     "parallel.order=tp-cp-ep-pp-dp"},
+    {"parallel.pp=4", "parallel.dp=2", "parallel.tp=2",
+     "parallel.order=pp-dp-tp", "parallel.sharding=optim_grads_params"},
+    {"parallel.pp=2", "parallel.dp=2", "parallel.cp=2", "parallel.tp=2",
+     "parallel.order=dp-pp-cp-tp", "parallel.sharding=optim"},
     {"parallel.cp=2"},
     {"parallel.cp=4"},
     {"parallel.cp=2", "parallel.tp=2", "parallel.sp=true"},

@@ -28,17 +28,17 @@ typedef struct {
     PlanClass classes[MOST_STAGES];
 } Compiled;
 
-/* Stages take ranks in turn: pp is the slowest digit. */
 static void load_stage(Compiled *c, uint32_t stage)
 {
     Status s = plan_load(c->out.plans[stage].s, c->out.plans[stage].len,
                          &c->plans[stage]);
-    uint32_t n = c->m->mesh.world / c->out.n;
-    uint32_t *ranks = arena_array(c->arena, uint32_t, n);
+    uint32_t world = c->m->mesh.world, n = 0;
+    uint32_t *ranks = arena_array(c->arena, uint32_t, world);
     if (s)
         mc_bug(__FILE__, __LINE__, "%s", status_text(s));
-    for (uint32_t i = 0; i < n; i++)
-        ranks[i] = stage * n + i;
+    for (uint32_t i = 0; i < world; i++)
+        if (plan_has_rank(&c->plans[stage], i))
+            ranks[n++] = i;
     c->classes[stage] = (PlanClass){&c->plans[stage], ranks, n};
 }
 
