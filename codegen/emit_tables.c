@@ -60,6 +60,9 @@ static int64_t total_params(const Module *m)
 
 static void training_fill(Emit *e)
 {
+    static const uint32_t kinds[] = {[OPT_ADAMW] = PLAN_ADAMW,
+                                     [OPT_ADAM] = PLAN_ADAM,
+                                     [OPT_SGD] = PLAN_SGD};
     PlanTraining *t = plan_training(e->b);
     const Spec *s = e->spec;
 
@@ -76,8 +79,8 @@ static void training_fill(Emit *e)
     t->weight_decay = s->training.optimizer.weight_decay;
     t->clip_grad = s->training.optimizer.clip_grad;
     t->lr = spec_lr(s);
-    t->optimizer =
-        s->training.optimizer.type == OPT_SGD ? PLAN_SGD : PLAN_ADAMW;
+    t->momentum = s->training.optimizer.momentum;
+    t->optimizer = kinds[s->training.optimizer.type];
     t->log_interval = (uint32_t)s->training.log.interval;
     t->metrics = s->training.log.jsonl
                      ? plan_add_text(e->b, s->training.log.jsonl)
@@ -98,6 +101,8 @@ static void data_fill(Emit *e)
 
     d->kind = train->n ? kinds[train->v[0].kind] : PLAN_DATA_SYNTHETIC;
     d->vocab = e->spec->model.vocab_size;
+    d->split = e->spec->data.split
+                   ? plan_add_text(e->b, e->spec->data.split) : PLAN_NONE;
     d->mask = e->spec->data.loss_mask
                   ? plan_add_text(e->b, e->spec->data.loss_mask) : PLAN_NONE;
     d->shard = emit_digits(e, atoms, n, 1);

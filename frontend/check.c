@@ -467,6 +467,20 @@ static void wsd_check(Check *c)
                    (long long)fall, (long long)room);
 }
 
+/* ---- the optimizer ------------------------------------------------------ */
+
+/* A trap on the way from Megatron. */
+static void adam_check(Check *c)
+{
+    double decay = c->spec->training.optimizer.weight_decay;
+
+    if (c->spec->training.optimizer.type != OPT_ADAM || !(decay > 0))
+        return;
+    diag_warn(c->diag, spec_loc(c->spec, "training.optimizer.type"), "MC0307",
+              "type = adam adds weight_decay = %g to the gradient; what "
+              "Megatron calls adam is adamw", decay);
+}
+
 /* ---- data --------------------------------------------------------------- */
 
 static void data_check(Check *c)
@@ -546,6 +560,7 @@ void check_rules(Check *c)
     lr_constant_check(c);
     lr_steps_check(c);
     wsd_check(c);
+    adam_check(c);
     data_check(c);
     mask_check(c);
     arch_check(c);

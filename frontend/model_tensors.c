@@ -195,7 +195,7 @@ static void export_row(Model *x, const ParamRow *row, Tensor *t)
 
 static void set_fields(Model *x, Tensor *t)
 {
-    bool adam = x->spec->training.optimizer.type == OPT_ADAMW;
+    bool sgd = x->spec->training.optimizer.type == OPT_SGD;
 
     for (int i = 0; i < FIELD_COUNT; i++)
         t->field_dtype[i] = DT_F32;
@@ -203,8 +203,10 @@ static void set_fields(Model *x, Tensor *t)
     t->fields = 1u << FIELD_PARAM | 1u << FIELD_GRAD | 1u << FIELD_GSUM;
     if (x->compute != DT_F32)
         t->fields |= 1u << FIELD_MASTER;
-    if (adam)
+    if (!sgd)
         t->fields |= 1u << FIELD_M | 1u << FIELD_V;
+    else if (x->spec->training.optimizer.momentum > 0)
+        t->fields |= 1u << FIELD_M;
 }
 
 /* ZeRO (Rajbhandari et al. 2020) is where things rest: 1 shards what only the

@@ -136,10 +136,10 @@ static ValueId clip_factor(Update *u, ValueId norm, double clip)
 
 /* ---- updates ------------------------------------------------------------- */
 
-/* Decoupled weight decay (Loshchilov & Hutter 2019):
+/* The direction of Adam (Kingma & Ba 2015):
  *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g²
- *   p = p - lr wd p - lr (m/bias1) / (sqrt(v/bias2) + eps) */
-static ValueId adamw(Update *u, TensorId t, ValueId p, ValueId g, double decay)
+ *   (m/bias1) / (sqrt(v/bias2) + eps) */
+static ValueId adam(Update *u, TensorId t, ValueId g)
 {
     double b1 = u->spec->training.optimizer.beta1;
     double b2 = u->spec->training.optimizer.beta2;
@@ -155,16 +155,34 @@ static ValueId adamw(Update *u, TensorId t, ValueId p, ValueId g, double decay)
 
     ir_write(u->m, u->f, t, FIELD_M, m, u->loc);
     ir_write(u->m, u->f, t, FIELD_V, v, u->loc);
-    if (decay > 0.0)
-        step = bin(u, OP_ADD, step, scaled(u, p, decay));
-    return bin(u, OP_SUB, p, bin(u, OP_MUL, step, u->lr));
+    return step;
 }
 
-static ValueId sgd(Update *u, ValueId p, ValueId g, double decay)
+/* m = momentum m + g (Polyak 1964, as PyTorch has it) */
+static ValueId momentum(Update *u, TensorId t, ValueId g)
 {
-    if (decay > 0.0)
-        g = bin(u, OP_ADD, g, scaled(u, p, decay));
-    return bin(u, OP_SUB, p, bin(u, OP_MUL, g, u->lr));
+    double mu = u->spec->training.optimizer.momentum;
+
+    g = bin(u, OP_ADD, scaled(u, read_field(u, t, FIELD_M), mu), g);
+    ir_write(u->m, u->f, t, FIELD_M, g, u->loc);
+    return g;
+}
+
+/* What lr times is taken off p.  Weight decay is part of the gradient, but
+ * decoupled from it in AdamW (Loshchilov & Hutter 2019). */
+static ValueId direction(Update *u, TensorId t, ValueId p, ValueId g,
+                         double decay)
+{
+    bool decoupled = u->spec->training.optimizer.type == OPT_ADAMW;
+    ValueId pull = decay > 0.0 ? scaled(u, p, decay) : (ValueId){0};
+
+    if (pull.i && !decoupled)
+        g = bin(u, OP_ADD, g, pull);
+    if (has_field(u->m, t, FIELD_V))
+        g = adam(u, t, g);
+    else if (has_field(u->m, t, FIELD_M))
+        g = momentum(u, t, g);
+    return pull.i && decoupled ? bin(u, OP_ADD, g, pull) : g;
 }
 
 static void update(Update *u, TensorId t)
@@ -177,8 +195,8 @@ static void update(Update *u, TensorId t)
 
     if (u->clip.i)
         g = bin(u, OP_MUL, g, u->clip);
-    p = has_field(u->m, t, FIELD_M) ? adamw(u, t, p, g, decay)
-                                    : sgd(u, p, g, decay);
+    g = direction(u, t, p, g, decay);
+    p = bin(u, OP_SUB, p, bin(u, OP_MUL, g, u->lr));
     if (master) {
         ir_write(u->m, u->f, t, FIELD_MASTER, p, u->loc);
         p = ir_cast(u->m, u->f, p, tensor_of(u->m, t)->field_dtype[FIELD_PARAM],
@@ -200,7 +218,7 @@ static void scalars(Update *u, ValueId norm)
     double clip = u->spec->training.optimizer.clip_grad;
 
     u->lr = host(u, "lr");
-    if (u->spec->training.optimizer.type == OPT_ADAMW) {
+    if (u->spec->training.optimizer.type != OPT_SGD) {
         u->bias1 = host(u, "adam_bias1");
         u->bias2 = host(u, "adam_bias2");
     }

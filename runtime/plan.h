@@ -125,7 +125,7 @@ typedef struct {
     int64_t microbatches; /* per rank and step */
     int64_t total_params; /* unpadded */
     uint64_t seed;
-    double beta1, beta2, eps, weight_decay, clip_grad;
+    double beta1, beta2, eps, momentum, weight_decay, clip_grad;
     LrSchedule lr;
     uint32_t optimizer; /* PlanOptimizer */
     uint32_t log_interval;

@@ -73,6 +73,25 @@ static void the_seed_is_the_order(void **state)
                      case_metric("d", 1, "loss")) > 1e-4);
 }
 
+/* Of two documents, the first half of a split is the first document. */
+static void a_split_is_a_part(void **state)
+{
+    static const char common[] = "training.steps=2 ";
+    char sets[256];
+
+    (void)state;
+    assert_int_equal(case_shell("seq 1 2000 | head -c 2561 >a.txt && "
+                                "seq 5000 7000 | head -c 2561 >b.txt && "
+                                "$MEGAC data pack a.txt b.txt -o both && "
+                                "$MEGAC data pack a.txt -o first"), 0);
+    snprintf(sets, sizeof sets, "%sdata.train=first", common);
+    case_train("whole", sets);
+    snprintf(sets, sizeof sets, "%sdata.train=both data.split=1,1,0",
+             common);
+    case_train("part", sets);
+    case_same_metric("whole", "part", "loss", 2, 0);
+}
+
 /* ---- MC-76 --------------------------------------------------------------- */
 
 static void expect_rows(const char *path, const char *name, int64_t rows)
@@ -117,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_of_each_step),
         cmocka_unit_test(the_seed_is_the_order),
+        cmocka_unit_test(a_split_is_a_part),
         cmocka_unit_test(tables_without_padding),
     };
 

@@ -7,8 +7,8 @@
 For each model here: the weights that megac saves at step 0 load into the class
 of transformers as they are; on the same tokens the loss agrees within 1e-5 and
 every gradient within 1e-4 (relative L2), also from weights far from their
-initial values; 20 steps of torch.optim.AdamW with clipping and a cosine
-schedule give the same losses within 1e-4.  golden/NAME.json holds PyTorch's
+initial values; 20 steps of torch.optim.AdamW (or the optimizer that the name
+says) with clipping and a cosine schedule give the same losses within 1e-4.  golden/NAME.json holds PyTorch's
 numbers, with which golden.c compares megac where there is no PyTorch.
 """
 import argparse
@@ -70,6 +70,12 @@ MODELS = {
         n_inner=256, activation_function="gelu_new", resid_pdrop=0,
         embd_pdrop=0, attn_pdrop=0, attn_implementation="eager"),
 }
+MODELS["llama_adam"] = MODELS["llama_momentum"] = MODELS["llama"]
+OPTIMIZERS = {
+    "llama_adam": (torch.optim.Adam, dict(betas=(0.9, 0.95), eps=1e-8)),
+    "llama_momentum": (torch.optim.SGD, dict(momentum=0.9)),
+}
+ADAMW = (torch.optim.AdamW, dict(betas=(0.9, 0.95), eps=1e-8))
 
 
 def check(what, difference, limit):
@@ -130,14 +136,14 @@ def learning_rate(step):
     return MIN_LR + (LR - MIN_LR) * 0.5 * (1 + math.cos(math.pi * ratio))
 
 
-def train(model):
+def train(name, model):
     """Losses and gradient norms of all steps, and the first gradients."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW(
-        [dict(params=matrices, weight_decay=0.1),
-         dict(params=vectors, weight_decay=0.0)],
-        lr=LR, betas=(0.9, 0.95), eps=1e-8)
+    kind, settings = OPTIMIZERS.get(name, ADAMW)
+    optimizer = kind([dict(params=matrices, weight_decay=0.1),
+                      dict(params=vectors, weight_decay=0.0)],
+                     lr=LR, **settings)
     losses, norms, first = [], [], None
     for step in range(STEPS):
         for group in optimizer.param_groups:
@@ -205,7 +211,7 @@ def compare(megac, name, folder):
     metrics = run(megac, folder, "--save-step", "1", "--to", f"{folder}/one")
     model = model_from(name, f"{folder}/zero/weights.safetensors",
                        f"{folder}/hf")
-    losses, norms, first = train(model)
+    losses, norms, first = train(name, model)
     check("first loss", abs(metrics[0]["loss"] - losses[0]), 1e-5)
     compare_gradients(name, load_file(f"{folder}/one/grads.safetensors"),
                       first)

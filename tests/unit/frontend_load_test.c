@@ -438,7 +438,6 @@ static void not_built_yet(void **state)
         {"choosing the bucket size", "parallel.bucket_elements=1000"},
         {"offloading", "training.offload.activations=[mlp]"},
         {"turning overlap off", "parallel.overlap.grads=false"},
-        {"a split of the data", "data.split=\"969,30,1\""},
     };
 
     (void)state;

@@ -94,7 +94,8 @@ static void draw_training(Draw *d, int64_t dp)
     set(d, "training.seq_length", "8 16 24 32");
     set_int(d, "model.max_position_embeddings", 64);
     set(d, "training.precision", "fp32 bf16");
-    set(d, "training.optimizer.type", "sgd adamw");
+    set(d, "training.optimizer.type", "sgd adamw adam");
+    set(d, "training.optimizer.momentum", "0 0.9");
     set(d, "training.optimizer.weight_decay", "0 0.1");
     set(d, "training.optimizer.clip_grad", "0 1.0");
     set(d, "training.recompute.granularity", "none none selective full");
