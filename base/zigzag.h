@@ -27,22 +27,35 @@ static inline int64_t zigzag_position(int64_t size, int64_t parts,
     return block * chunk + index % chunk;
 }
 
-/* Whether some part has a query that sees a key of the part `shift` before it
- * under a causal mask; with a `window` (0: none), only keys at less than this
- * distance are seen. */
-static inline bool zigzag_sees(int64_t size, int64_t parts, int64_t shift,
-                               int64_t window)
+/* Whether two positions can be less than `window` apart (0: none), the key not
+ * behind the query: one in chunk q, one in chunk k. */
+static inline bool chunk_sees(int64_t q, int64_t k, int64_t chunk,
+                              int64_t window)
 {
-    const int64_t chunk = size / (2 * parts);
+    int64_t nearest = q == k ? 0 : (q - k - 1) * chunk + 1;
+
+    return k <= q && (!window || nearest < window);
+}
+
+/* A ring of `steps` ranks of which each has parts / steps neighbouring parts:
+ * whether some query sees, under a causal mask, a key of the rank `shift`
+ * before; with a `window` (0: none), only keys at less than this distance are
+ * seen. */
+static inline bool zigzag_sees(int64_t size, int64_t parts, int64_t steps,
+                               int64_t shift, int64_t window)
+{
+    const int64_t chunk = size / (2 * parts), each = parts / steps;
     bool sees = false;
 
-    for (int64_t i = 0; i < 4 * parts; i++) {
-        int64_t part = i / 4, from = (part + parts - shift) % parts;
-        int64_t q = i & 1 ? 2 * parts - 1 - part : part;
-        int64_t k = i & 2 ? 2 * parts - 1 - from : from;
-        int64_t nearest = q == k ? 0 : (q - k - 1) * chunk + 1;
-        sees |= k <= q && (!window || nearest < window);
-    }
+    for (int64_t q = 0; q < parts; q++)
+        for (int64_t i = 0; i < each; i++) {
+            int64_t k = (q / each + steps - shift) % steps * each + i;
+            int64_t q_end = 2 * parts - 1 - q, k_end = 2 * parts - 1 - k;
+            sees |= chunk_sees(q, k, chunk, window) ||
+                    chunk_sees(q, k_end, chunk, window) ||
+                    chunk_sees(q_end, k, chunk, window) ||
+                    chunk_sees(q_end, k_end, chunk, window);
+        }
     return sees;
 }
 

@@ -38,6 +38,12 @@ static int64_t chunk_of(const AttentionSpec *a)
     return zigzags(a) ? a->seq / (2 * a->parts) : 1;
 }
 
+/* How far before the queries the keys lie, in tokens. */
+static int64_t shift_of(const AttentionSpec *a)
+{
+    return a->shift ? a->seq / a->steps * a->shift : 0;
+}
+
 /* The backward's units are batch rows x groups x chunks; more chunks than
  * UNITS needs would only cost workspace.  Independent of the thread count, as
  * the order of summation must be. */
@@ -88,7 +94,8 @@ static void print_shape(Buf *out, const AttentionSpec *a, const Blocking *k)
         {"BC", k->keys},     {"TP", k->keys_all},  {"C", k->chunks},
         {"QN", k->queries},  {"KN", k->run},       {"CAUSAL", a->causal},
         {"PARTS", a->parts}, {"CHUNK", chunk_of(a)},
-        {"SHIFT", a->shift}, {"CARRY", a->carry},
+        {"SEQ", MC_MAX(a->seq, 1)},
+        {"SHIFT", shift_of(a)}, {"CARRY", a->carry},
     };
 
     buf_puts(out, "enum {\n");
@@ -115,7 +122,7 @@ static void print_type(Buf *out, const AttentionSpec *a)
 }
 
 /* Positions of what is stored at an index of the sequence (base/zigzag.h); of
- * keys, those of the part that lies @SHIFT before. */
+ * keys, of what lies @SHIFT before. */
 static const char POSITION[] =
     "INLINE i64 @position(i64 index)\n"
     "{\n"
@@ -129,11 +136,7 @@ static const char POSITION[] =
     "\n"
     "INLINE i64 @key_position(i64 index)\n"
     "{\n"
-    "    const i64 part = 2 * (i64)@CHUNK, all = part * @PARTS;\n"
-    "\n"
-    "    if (@SHIFT)\n"
-    "        index = (index + all - @SHIFT * part) % all;\n"
-    "    return @position(index);\n"
+    "    return @position(@SHIFT ? (index + @SEQ - @SHIFT) % @SEQ : index);\n"
     "}\n";
 
 static void print_head(Buf *out, const AttentionSpec *a)

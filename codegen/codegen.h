@@ -79,7 +79,8 @@ typedef struct {
     /* The sequence of seq tokens is stored in `parts` parts (base/zigzag.h)
      * and s and t are whole chunks of it; parts 0 or 1: in order. */
     int64_t seq, parts;
-    int64_t shift; /* the keys are those of the part `shift` before this one */
+    /* The keys are those `shift` parts before, of `steps` parts; 0: here. */
+    int64_t steps, shift;
     bool carry;    /* forward: continues from an earlier o and lse */
 } AttentionSpec;
 

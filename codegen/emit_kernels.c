@@ -288,6 +288,7 @@ static AttentionSpec attention_spec(const Module *m, const Node *n)
                        .window = attr_int(m, n->attrs, AK_WINDOW, 0),
                        .seq = type_size(value_type(m, q), 's'),
                        .parts = attr_int(m, n->attrs, AK_ZIGZAG, 1),
+                       .steps = attr_int(m, n->attrs, AK_PARTS, 1),
                        .shift = attr_int(m, n->attrs, AK_SHIFT, 0),
                        .carry = n->nres == 2 && n->nargs == 5};
 

@@ -19,7 +19,7 @@ void check_fail(Check *c, const char *code, const char *path, const char *fmt,
     va_end(ap);
 }
 
-static const char *value_text(Check *c, const char *path)
+const char *check_text(Check *c, const char *path)
 {
     Buf text = {0};
     const char *copy;
@@ -33,7 +33,7 @@ static const char *value_text(Check *c, const char *path)
 void check_because(Check *c, const char *path)
 {
     diag_note(c->diag, spec_loc(c->spec, path), "%s = %s", path_name(path),
-              value_text(c, path));
+              check_text(c, path));
 }
 
 /* ---- a multiple of ------------------------------------------------------ */
@@ -85,6 +85,7 @@ static const struct {
      "model.rope.scaling.type", "llama3 yarn"},
     {"parallel.microbatch_group", "parallel.schedule", "interleaved"},
     {"parallel.cp_comm", "parallel.cp", "!1"},
+    {"parallel.cp_sizes", "parallel.cp", "!1"},
     {"training.optimizer.beta1", "training.optimizer.type", "adamw adam"},
     {"training.optimizer.beta2", "training.optimizer.type", "adamw adam"},
     {"training.optimizer.eps", "training.optimizer.type", "adamw adam"},
@@ -124,13 +125,13 @@ static void effects_check(Check *c)
 {
     for (size_t i = 0; i < MC_LEN(effects); i++) {
         const Key *key = schema_key(effects[i].path);
-        const char *needed = value_text(c, effects[i].needs);
+        const char *needed = check_text(c, effects[i].needs);
         if (word_listed(effects[i].words, needed) ||
             value_is_default(c->arena, c->diag, key, c->spec))
             continue;
         diag_warn(c->diag, spec_loc(c->spec, key->path), "MC0014",
                   "%s = %s has no effect with %s = %s", path_name(key->path),
-                  value_text(c, key->path), path_name(effects[i].needs),
+                  check_text(c, key->path), path_name(effects[i].needs),
                   needed);
         value_set_default(c->arena, c->diag, key, (Loc){0}, c->spec);
     }
@@ -241,37 +242,6 @@ static void sp_check(Check *c)
     }
 }
 
-static void cp_comm_check(Check *c)
-{
-    if (c->spec->parallel.cp_comm.n > 1)
-        check_fail(c, "MC0013", "parallel.cp_comm",
-                   "cp_comm = %s: a choice per layer is not built yet",
-                   value_text(c, "parallel.cp_comm"));
-}
-
-/* Heads split over tp*cp: every rank needs whole groups, or its share of the
- * queries of one group. */
-static void head_split_check(Check *c)
-{
-    const Spec *s = c->spec;
-    int64_t heads = s->model.num_attention_heads;
-    int64_t groups = s->model.num_query_groups;
-    int64_t ranks = s->parallel.tp * s->parallel.cp;
-
-    if (s->parallel.cp == 1 || spec_cp_comm(s) != CP_A2A ||
-        (heads % ranks == 0 && (groups % ranks == 0 || ranks % groups == 0)))
-        return;
-    check_fail(c, "MC0208", "parallel.cp_comm",
-               "a2a splits heads over tp*cp = %lld*%lld = %lld ranks, which "
-               "must divide num_attention_heads = %lld, and be a divisor or a "
-               "multiple of num_query_groups = %lld",
-               (long long)s->parallel.tp, (long long)s->parallel.cp,
-               (long long)ranks, (long long)heads, (long long)groups);
-    check_because(c, "model.num_attention_heads");
-    check_because(c, "model.num_query_groups");
-    check_because(c, "parallel.cp");
-}
-
 /* A schedule runs one chunk per rank, two, or, interleaved, any number. */
 static void chunks_check(Check *c)
 {
@@ -283,7 +253,7 @@ static void chunks_check(Check *c)
     if (!many && s->parallel.vpp != chunks) {
         check_fail(c, "MC0230", "parallel.schedule",
                    "schedule = %s runs %s per rank, but vpp = %lld",
-                   value_text(c, "parallel.schedule"),
+                   check_text(c, "parallel.schedule"),
                    chunks == 2 ? "two chunks" : "one chunk",
                    (long long)s->parallel.vpp);
         check_because(c, "parallel.vpp");
@@ -551,8 +521,7 @@ void check_rules(Check *c)
     moe_check(c);
     groups_check(c);
     sp_check(c);
-    cp_comm_check(c);
-    head_split_check(c);
+    cp_check(c);
     grid_check(c);
     schedule_check(c);
     batch_check(c);
@@ -564,6 +533,8 @@ void check_rules(Check *c)
     data_check(c);
     mask_check(c);
     arch_check(c);
+    if (!diag_errors(c->diag))
+        borders_check(c);
 }
 
 /* ---- not built yet ------------------------------------------------------ */
@@ -598,7 +569,7 @@ static void key_check_built(Check *c, const Key *key)
         feature = key->feature;
     if (feature)
         check_fail(c, "MC0013", key->path, "%s = %s: %s is not built yet",
-                   key->path, value_text(c, key->path), feature);
+                   key->path, check_text(c, key->path), feature);
 }
 
 void check_built(Check *c)

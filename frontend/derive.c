@@ -6,11 +6,6 @@
  */
 #include "frontend/frontend_priv.h"
 
-SpecCpComm spec_cp_comm(const Spec *s)
-{
-    return (SpecCpComm)s->parallel.cp_comm.v[0];
-}
-
 bool spec_gated(const Spec *s)
 {
     return s->model.activation == ACT_SWIGLU ||

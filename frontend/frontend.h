@@ -159,13 +159,35 @@ Spec *spec_shrink(Arena *a, const Spec *s);
 LrSchedule spec_lr(const Spec *s);
 /* Whether the MLP has a gate beside the up projection. */
 bool spec_gated(const Spec *s);
-/* How attention communicates over cp, in every layer. */
-SpecCpComm spec_cp_comm(const Spec *s);
 StageTable stage_table(const Spec *s);
 /* Whether the second half of the stages runs up the ranks again. */
 bool spec_v_shaped(const Spec *s);
 /* The YAML's word for a module: "core_attn". */
 const char *spec_module_word(SpecModule module);
+
+/* ---- ranks.c: how the grid of ranks is cut ------------------------------- */
+
+/* What attention does with cp: so many ranks with heads of their own, and so
+ * many that pass keys round; all keys come to the others. */
+typedef struct {
+    int64_t heads, ring;
+} CpSplit;
+
+/* How attention communicates over cp, in every layer. */
+SpecCpComm spec_cp_comm(const Spec *s);
+/* Whether attention does so in any layer. */
+bool spec_uses_cp_comm(const Spec *s, SpecCpComm comm);
+CpSplit spec_cp_split(const Spec *s, SpecCpComm comm);
+/* The ranks from which on they have groups of keys of their own; those below
+ * have the same ones and other queries. */
+int64_t spec_group_border(const Spec *s, SpecCpComm comm);
+/* Over how many ranks heads are split, at most. */
+int64_t spec_head_ranks(const Spec *s);
+
+enum { SPEC_BORDERS = 24 };
+/* Where the axes of ranks are cut, in no order and not each once; returns how
+ * many. */
+uint32_t spec_borders(const Spec *s, int64_t *out);
 
 /* ---- print.c ------------------------------------------------------------ */
 

@@ -152,6 +152,11 @@ void check_built(Check *c);
 /* check_grid.c: the number of ranks and their order. */
 void grid_check(Check *c);
 
+/* check_cp.c: the rules of context parallelism. */
+void cp_check(Check *c);
+/* Once nothing else is wrong: the axes of ranks have common pieces. */
+void borders_check(Check *c);
+
 /* check_moe.c: the same for a mixture of experts. */
 void moe_check(Check *c);
 void moe_check_built(Check *c);
@@ -166,5 +171,7 @@ bool stages_build(Check *c);
 void check_fail(Check *c, const char *code, const char *path, const char *fmt,
                 ...) MC_PRINTF(4, 5);
 void check_because(Check *c, const char *path);
+/* The value of a key as YAML. */
+const char *check_text(Check *c, const char *path);
 
 #endif

@@ -89,13 +89,15 @@ static ValueId head_input(Model *x, ValueId n, const char *weight,
 }
 
 /* A value has one hint, so what rests as heads needs another name. */
-static ValueId attention_input(Model *x, ValueId y)
+static ValueId attention_input(Model *x, ValueId y, const char *hint)
 {
-    if (!model_splits_heads(x))
+    Sym had = value_of(x->m, y)->hint;
+
+    if (!hint)
         return y;
-    if (value_of(x->m, y)->hint.i)
+    if (had.i && strcmp(sym_text(x->m->names, had), hint) != 0)
         y = model_unary(x, OP_COPY, y);
-    return model_hint(x, y, "attention");
+    return model_hint(x, y, hint);
 }
 
 /* Marks the node of a value as part of a module of training.recompute. */
@@ -114,14 +116,14 @@ static ValueId in_module(Model *x, ValueId v, SpecModule module)
 static AttrsId attention_attrs(Model *x)
 {
     const int64_t window = x->spec->model.sliding_window;
-    bool ring = x->spec->parallel.cp > 1 && spec_cp_comm(x->spec) == CP_P2P;
+    AxisSet ring = model_ring(x, spec_cp_comm(x->spec));
     Attr list[3] = {attr_of_int(AK_CAUSAL, 1)};
     uint32_t n = 1;
 
     if (window && window < x->s)
         list[n++] = attr_of_int(AK_WINDOW, window);
     if (ring)
-        list[n++] = attr_of_axes(AK_AXES, mesh_axis(x->m, "cp"));
+        list[n++] = attr_of_axes(AK_AXES, ring);
     return model_positions(x, attrs_intern(x->m, list, n));
 }
 
@@ -139,8 +141,9 @@ static ValueId attention(Model *x, ValueId n)
         qkv[1] = rope(x, qkv[1], cosine, sine);
     }
     model_at(x, "model.num_attention_heads");
-    for (int i = 0; i < 3; i++)
-        qkv[i] = attention_input(x, qkv[i]);
+    for (int i = 0; x->spec->parallel.cp > 1 && i < 3; i++)
+        qkv[i] = attention_input(
+            x, qkv[i], model_attention_hint(spec_cp_comm(x->spec)));
     o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3, attention_attrs(x), x->loc);
     if (x->spec->parallel.cp > 1)
         model_hint(x, o, "heads");

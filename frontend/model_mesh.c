@@ -14,18 +14,30 @@ static uint32_t group_ranks(const Model *x)
                                        : 1;
 }
 
-bool model_splits_heads(const Model *x)
+/* Rings leave keys as they are, and make them travel.  What gathers them has
+ * their gradients summed before anything else. */
+const char *model_attention_hint(SpecCpComm comm)
 {
-    return x->spec->parallel.cp > 1 && spec_cp_comm(x->spec) == CP_A2A;
+    static const char *const hints[] = {[CP_ALL_GATHER] = "heads",
+                                        [CP_A2A] = "attention",
+                                        [CP_A2A_P2P] = "attention_ring"};
+
+    return hints[comm];
 }
 
-/* The same where cp splits heads. */
-static uint32_t group_ranks_of_cp(const Model *x)
+AxisSet model_ring(const Model *x, SpecCpComm comm)
 {
-    int64_t tp = x->spec->parallel.tp, cp = x->spec->parallel.cp;
-    int64_t left = MC_MAX(x->g / tp, 1);
+    uint8_t atoms[IR_MAX_ATOMS], n = mesh_axis_atoms(x->m, "cp", atoms);
+    int64_t first = spec_grid(x->spec, false).stride[GRID_CP] *
+                    spec_cp_split(x->spec, comm).heads;
+    AxisSet ring = 0;
 
-    return model_splits_heads(x) ? (uint32_t)MC_MAX(cp / left, 1) : 1;
+    if (spec_cp_split(x->spec, comm).ring == 1)
+        return 0;
+    for (uint8_t i = 0; i < n; i++)
+        if (x->m->mesh.atoms.v[atoms[i]].stride >= first)
+            ring |= (AxisSet)1 << atoms[i];
+    return ring;
 }
 
 static uint32_t expert_tp(const Model *x)
@@ -35,29 +47,16 @@ static uint32_t expert_tp(const Model *x)
     return (uint32_t)(s->parallel.etp ? s->parallel.etp : s->parallel.tp);
 }
 
-/* Where axes are cut into atoms: between the ranks of one KV group, and where
- * the axes of the expert grid end. */
-static uint32_t cuts_make(const Model *x, uint32_t *out)
-{
-    Grid dense = spec_grid(x->spec, false), expert = spec_grid(x->spec, true);
-    uint32_t n = 0;
-
-    out[n++] = (uint32_t)dense.stride[GRID_TP] * group_ranks(x);
-    out[n++] = (uint32_t)dense.stride[GRID_CP] * group_ranks_of_cp(x);
-    for (int i = 0; x->spec->model.moe.num_experts && i < GRID_AXES; i++)
-        out[n++] = (uint32_t)(expert.stride[i] * expert.size[i]);
-    return n;
-}
-
 /* The largest border below `top` at which an axis that starts at `stride` is
- * cut. */
+ * cut into atoms. */
 static uint32_t cut_below(const Model *x, uint32_t top, uint32_t stride)
 {
-    uint32_t cuts[2 + GRID_AXES], n = cuts_make(x, cuts), low = stride;
+    int64_t cuts[SPEC_BORDERS];
+    uint32_t n = spec_borders(x->spec, cuts), low = stride;
 
     for (uint32_t i = 0; i < n; i++)
         if (cuts[i] < top && cuts[i] > low)
-            low = cuts[i];
+            low = (uint32_t)cuts[i];
     return low;
 }
 
@@ -156,16 +155,22 @@ bool model_is_expert(const char *dims)
     return strchr(dims, 'e') && strchr(dims, 'f');
 }
 
-/* The same for what cp splits: groups as far as there are some left. */
-static void split_heads_over_cp(Model *x, Layout *l)
+/* The same for the ranks of cp that have heads of their own: groups as far as
+ * there are some left; the sequence stays split over the others. */
+static void split_heads_over_cp(Model *x, Layout *l, SpecCpComm comm)
 {
     uint8_t atoms[IR_MAX_ATOMS], n = mesh_axis_atoms(x->m, "cp", atoms);
-    uint8_t groups = 0;
+    AxisSet in_ring = model_ring(x, comm);
+    uint8_t ring = 0, groups;
 
+    while (ring < n && (in_ring >> atoms[ring] & 1))
+        ring++;
+    groups = ring;
     while (groups < n && x->m->mesh.atoms.v[atoms[groups]].stride >=
-                             stride_of(x, GRID_CP) * group_ranks_of_cp(x))
+                             spec_group_border(x->spec, comm))
         groups++;
-    split_further(l, 'g', atoms, groups);
+    layout_set_split(l, 's', atoms, ring);
+    split_further(l, 'g', atoms + ring, (uint8_t)(groups - ring));
     split_further(l, 'r', atoms + groups, (uint8_t)(n - groups));
 }
 
@@ -261,22 +266,30 @@ static void expert_hints(Model *x, const Layout *residual)
     add_hint(x, "slots", &slots);
 }
 
-/* Heads as projections make and take them, and as attention wants them if cp
- * splits heads there. */
+/* What attention works on where cp splits heads. */
+static void attention_hint(Model *x, SpecCpComm comm)
+{
+    Layout l = {0};
+
+    if (!spec_uses_cp_comm(x->spec, comm))
+        return;
+    split_over(x, &l, 'b', "dp");
+    split_heads(x, &l, true);
+    split_heads_over_cp(x, &l, comm);
+    add_hint(x, model_attention_hint(comm), &l);
+}
+
+/* Heads as projections make and take them. */
 static void head_hints(Model *x, const Layout *batch)
 {
-    Layout heads = *batch, attention = {0};
+    Layout heads = *batch;
 
     if (x->spec->parallel.cp == 1)
         return;
     split_heads(x, &heads, true);
     add_hint(x, "heads", &heads);
-    if (!model_splits_heads(x))
-        return;
-    split_over(x, &attention, 'b', "dp");
-    split_heads(x, &attention, true);
-    split_heads_over_cp(x, &attention);
-    add_hint(x, "attention", &attention);
+    attention_hint(x, CP_A2A);
+    attention_hint(x, CP_A2A_P2P);
 }
 
 void model_hints(Model *x)

@@ -19,8 +19,10 @@ typedef struct {
 
 void model_mesh(Model *x);
 void model_hints(Model *x);
-/* Whether attention sees whole sequences of some heads (cp_comm a2a). */
-bool model_splits_heads(const Model *x);
+/* The hint for what attention takes in; NULL: none. */
+const char *model_attention_hint(SpecCpComm comm);
+/* The axes round which keys go, or 0. */
+AxisSet model_ring(const Model *x, SpecCpComm comm);
 /* How a weight with these dimensions is split where it is used. */
 LayoutId model_weight_layout(Model *x, const char *dims);
 /* The same, split over its replicas too where a dimension allows it. */

@@ -57,19 +57,12 @@ enum {
     SMALL_DIVISOR = 4
 };
 
-/* Over how many ranks heads are split. */
-static int64_t head_ranks(const Spec *s)
-{
-    return spec_cp_comm(s) == CP_A2A ? s->parallel.tp * s->parallel.cp
-                                     : s->parallel.tp;
-}
-
 /* Groups that divide these ranks stay; more become one per rank.  Queries per
  * group: one stays one, more become as few as keep heads a multiple. */
 static void heads_shrink(Spec *s)
 {
     bool grouped = s->model.num_attention_heads > s->model.num_query_groups;
-    int64_t ranks = head_ranks(s);
+    int64_t ranks = spec_head_ranks(s);
     int64_t groups = MC_MIN(s->model.num_query_groups, ranks);
 
     s->model.num_query_groups = groups;

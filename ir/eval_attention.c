@@ -5,7 +5,7 @@
  *
  * Which keys a query sees follows from positions, which the attribute `zigzag`
  * gives for the index along s.  In a step a query sees only the keys that lie
- * at its own part of the sequence; they came from the part `shift` before.
+ * at its own one of `parts`; they came from the part `shift` before.
  */
 #include "ir/eval_priv.h"
 
@@ -79,14 +79,16 @@ static EvalNum score(const Head *h, Rows q, int64_t i, Rows k, int64_t t)
 static int64_t *positions(const EvalStep *s, ValueId v, int64_t n,
                           int64_t shift, int64_t **out_part)
 {
-    int64_t parts = attr_int(s->e->m, s->node->attrs, AK_ZIGZAG, 1);
-    int64_t size = type_size(value_type(s->e->m, v), 's'), part = size / parts;
+    const Module *m = s->e->m;
+    int64_t zigzag = attr_int(m, s->node->attrs, AK_ZIGZAG, 1);
+    int64_t size = type_size(value_type(m, v), 's');
+    int64_t part = size / attr_int(m, s->node->attrs, AK_PARTS, 1);
     int64_t start = step_start(s, v, 's'), *pos = eval_scratch(n, sizeof *pos);
 
     *out_part = eval_scratch(n, sizeof **out_part);
     for (int64_t i = 0; i < n; i++) {
         (*out_part)[i] = (start + i) / part;
-        pos[i] = zigzag_position(size, parts,
+        pos[i] = zigzag_position(size, zigzag,
                                  (start + i + size - shift * part) % size);
     }
     return pos;

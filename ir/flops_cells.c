@@ -76,10 +76,11 @@ static double keys_seen(const Module *m, const Node *n)
 static int64_t ring_steps(const Module *m, const Node *n)
 {
     int64_t s = type_size(value_type(m, node_arg(m, n, 0)), 's');
-    int64_t parts = attr_int(m, n->attrs, AK_ZIGZAG, 1), steps = 0;
+    int64_t parts = attr_int(m, n->attrs, AK_PARTS, 1), steps = 0;
+    int64_t zigzag = attr_int(m, n->attrs, AK_ZIGZAG, 1);
 
     for (int64_t shift = 0; shift < parts; shift++)
-        steps += zigzag_sees(s, parts, shift,
+        steps += zigzag_sees(s, zigzag, parts, shift,
                              attr_int(m, n->attrs, AK_WINDOW, 0));
     return steps;
 }

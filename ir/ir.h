@@ -442,11 +442,13 @@ uint32_t axes_index(const Mesh *mesh, AxisSet set, uint32_t rank);
 typedef struct OpInfo {
     const char *name;
     int8_t nargs, nres; /* -1: any number */
-    /* Dimension signature: "sb,vh->sbh"; an upper-case letter must stay whole
-     * on a rank; a letter missing on the right is contracted.  "*" stands for
-     * dimensions matched by name and broadcast (pointwise), "+" for a sum and
-     * "^" for a maximum over the dimensions missing in the result, "dot" for a
-     * contraction by name, "" for no rule (structure and state). */
+    /* Dimension signature: "sb,vh->sbh"; where a letter is upper-case, that
+     * operand or result is whole in it on every rank; a letter missing on the
+     * right is contracted, and so is one that is split on the left and whole on
+     * the right.  "*" stands for dimensions matched by name and broadcast
+     * (pointwise), "+" for a sum and "^" for a maximum over the dimensions
+     * missing in the result, "dot" for a contraction by name, "" for no rule
+     * (structure and state). */
     const char *sig;
     /* Per operand: 's' linear in it when the others are complete; 'j' linear
      * in all 'j' operands together; '-' needs a complete value.  The last
@@ -473,6 +475,9 @@ enum {
 };
 extern const OpInfo op_info[OP_COUNT];
 Op op_find(const char *name); /* OP_NONE if unknown */
+/* Whether operand i, or result i, is whole in `dim` by the op's signature. */
+bool op_arg_whole(Op op, uint32_t i, char dim);
+bool op_res_whole(Op op, uint32_t i, char dim);
 
 /* ---- print.c, parse.c, verify.c ------------------------------------------ */
 /* Deterministic text; module_parse(module_print(m)) prints the same. */

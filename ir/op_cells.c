@@ -35,6 +35,30 @@ Op op_find(const char *name)
     return OP_NONE;
 }
 
+/* The i-th of the parts that commas separate. */
+static bool part_has(const char *part, uint32_t i, char letter)
+{
+    for (; i; i--) {
+        part = strchr(part, ',');
+        if (!part)
+            return false;
+        part++;
+    }
+    return memchr(part, letter, strcspn(part, ",-")) != NULL;
+}
+
+bool op_arg_whole(Op op, uint32_t i, char dim)
+{
+    return part_has(op_info[op].sig, i, (char)(dim - 'a' + 'A'));
+}
+
+bool op_res_whole(Op op, uint32_t i, char dim)
+{
+    const char *results = strstr(op_info[op].sig, "->");
+
+    return results && part_has(results + 2, i, (char)(dim - 'a' + 'A'));
+}
+
 int op_results(const Module *m, Op op, uint32_t nargs, AttrsId attrs)
 {
     FuncId callee = attr_func(m, attrs, AK_CALLEE);

@@ -161,11 +161,28 @@ const char *verify_attention(Module *m, const Node *n)
     return NULL;
 }
 
+/* Parts are whole ones of the storage order, and a step is one of as many. */
+static const char *steps_problem(Module *m, const Node *n)
+{
+    int64_t parts = attr_int(m, n->attrs, AK_PARTS, 0);
+    int64_t shift = attr_int(m, n->attrs, AK_SHIFT, 0);
+
+    if (parts < 1 || attr_int(m, n->attrs, AK_ZIGZAG, 1) % parts)
+        return "needs `parts` that divide those of `zigzag`";
+    return shift >= 0 && shift < parts ? verify_attention(m, n)
+                                       : "needs a `shift` below `parts`";
+}
+
 const char *verify_attention_step(Module *m, const Node *n)
 {
     return n->nargs == 3 || n->nargs == 5
-               ? verify_attention(m, n)
+               ? steps_problem(m, n)
                : "takes q, k, v and perhaps o and lse";
+}
+
+const char *verify_attention_step_grad(Module *m, const Node *n)
+{
+    return steps_problem(m, n);
 }
 
 /* ---- communication ------------------------------------------------------- */

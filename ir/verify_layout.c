@@ -6,15 +6,14 @@
  *   - a letter is split alike in all operands and results that have it;
  *   - a letter that a result lacks is summed over: its atoms, and those over
  *     which an operand is a partial sum, are what the result is partial over;
- *   - an upper-case letter is split nowhere;
+ *   - where a letter is upper-case it is not split, and a result sums over it
+ *     if operands split it;
  *   - an operand is partial only where the op is linear in it.
  *
  * State rests in the layout of its field, and values pass into and out of
  * functions unchanged.
  */
 #include "ir/ir_priv.h"
-
-#include <ctype.h>
 
 /* ---- one layout ---------------------------------------------------------- */
 
@@ -104,13 +103,25 @@ static const char *agree(const Module *m, Agreed *all, const Type *t,
     return NULL;
 }
 
-static const char *check_whole(const Module *m, const Node *n,
-                               const Agreed *all)
+/* The same for operand or result i, without the letters that are whole there
+ * and must be. */
+static const char *agree_part(const Module *m, Agreed *all, const Node *n,
+                              uint32_t i, bool result)
 {
-    for (const char *c = op_info[n->op].sig; *c; c++)
-        if (isupper((unsigned char)*c) && all->split[tolower(*c) - 'a'])
-            return wrong(m, "%c must be whole on a rank", tolower(*c));
-    return NULL;
+    ValueId v = result ? node_res(n, i) : node_arg(m, n, i);
+    Type t = *value_type(m, v);
+    uint8_t kept = 0;
+
+    for (uint8_t k = 0; k < t.ndim; k++) {
+        bool whole = result ? op_res_whole((Op)n->op, i, t.dim[k])
+                            : op_arg_whole((Op)n->op, i, t.dim[k]);
+        if (whole && layout_split(value_layout(m, v), t.dim[k]))
+            return wrong(m, "%c must be whole on a rank", t.dim[k]);
+        if (!whole)
+            t.dim[kept++] = t.dim[k];
+    }
+    t.ndim = kept;
+    return agree(m, all, &t, value_layout(m, v));
 }
 
 static char linearity(const Node *n, uint32_t i)
@@ -157,12 +168,25 @@ static AxisSet summed_atoms(const Module *m, const Agreed *operands,
     return set;
 }
 
+/* … or that result k has whole. */
+static AxisSet summed_in_result(const Module *m, const Agreed *operands,
+                                const Node *n, uint32_t k)
+{
+    AxisSet set = summed_atoms(m, operands, value_type(m, node_res(n, k)));
+
+    for (int i = 0; i < 26; i++)
+        if (operands->split[i] &&
+            op_res_whole((Op)n->op, k, (char)('a' + i)))
+            set |= split_axes(&m->mesh, operands->split[i]);
+    return set;
+}
+
 static const char *check_result(const Module *m, const Node *n, uint32_t k,
                                 const Agreed *operands, AxisSet partial)
 {
     ValueId res = node_res(n, k);
     const Layout *l = value_layout(m, res);
-    AxisSet summed = summed_atoms(m, operands, value_type(m, res));
+    AxisSet summed = summed_in_result(m, operands, n, k);
     AxisSet max = 0;
 
     if (n->op == OP_MAX) {
@@ -201,13 +225,10 @@ static const char *check_signature(const Module *m, const Node *n)
     const char *bad = NULL;
 
     for (uint32_t i = 0; i < n->nargs && !bad; i++)
-        bad = agree(m, &all, value_type(m, node_arg(m, n, i)),
-                    value_layout(m, node_arg(m, n, i)));
+        bad = agree_part(m, &all, n, i, false);
     operands = all;
     for (uint32_t i = 0; i < n->nres && !bad; i++)
-        bad = agree(m, &all, value_type(m, node_res(n, i)),
-                    value_layout(m, node_res(n, i)));
-    bad = bad ? bad : check_whole(m, n, &all);
+        bad = agree_part(m, &all, n, i, true);
     bad = bad ? bad : check_slots(m, &all);
     bad = bad ? bad : gather_partial(m, n, &partial);
     for (uint32_t i = 0; i < n->nres && !bad; i++)

@@ -129,20 +129,12 @@ typedef struct {
     AxisSet used; /* their atoms */
 } Choice;
 
-/* Letters that an upper-case one in the signature keeps whole. */
-static bool stays_whole(const Node *n, char dim)
-{
-    const char *sig = op_info[n->op].sig;
-
-    return strchr(sig, dim - 'a' + 'A') != NULL;
-}
-
 /* Takes what is left of a split: its leading atoms that no other has taken. */
-static void take(Place *p, const Node *n, Choice *c, const Split *s)
+static void take(Place *p, Choice *c, const Split *s)
 {
     Split left = *s;
 
-    if (layout_split(&c->want, s->dim) || stays_whole(n, s->dim))
+    if (layout_split(&c->want, s->dim))
         return;
     left.n = 0;
     while (left.n < s->n && !(c->used >> s->atom[left.n] & 1))
@@ -186,6 +178,8 @@ static bool has_slots(const Node *n)
  * filled under one split of the tokens mean nothing under another. */
 static bool may_split(const Node *n, uint32_t operand, char dim)
 {
+    if (op_arg_whole((Op)n->op, operand, dim))
+        return false;
     return !has_slots(n) || operand == 0 || !strchr("sbc", dim);
 }
 
@@ -200,7 +194,7 @@ static void take_operands(Place *p, const Node *n, Choice *c, bool weights,
         for (uint8_t k = 0; k < l->nsplit; k++)
             if (in_results(p->m, n, l->split[k].dim) == free &&
                 may_split(n, i, l->split[k].dim))
-                take(p, n, c, &l->split[k]);
+                take(p, c, &l->split[k]);
     }
 }
 
@@ -218,8 +212,9 @@ static void take_goal(Place *p, const Node *n, Choice *c)
         return;
     l = use_layout(p->m, &p->m->tensors.v[goal]);
     for (uint8_t k = 0; k < l.nsplit; k++)
-        if (!in_operands(p->m, n, l.split[k].dim))
-            take(p, n, c, &l.split[k]);
+        if (!in_operands(p->m, n, l.split[k].dim) &&
+            !op_res_whole((Op)n->op, 0, l.split[k].dim))
+            take(p, c, &l.split[k]);
 }
 
 static Choice choose(Place *p, const Node *n)
@@ -294,12 +289,27 @@ static void set_arg(Place *p, NodeId id, uint32_t i, ValueId v)
     p->m->args.v[node_of(p->m, id)->arg + i] = v;
 }
 
-static AxisSet contracted(const Module *m, const Layout *want, const Type *t)
+/* What of the chosen splits operand, or result, i has. */
+static Layout split_part(const Node *n, const Layout *want, const Type *t,
+                         uint32_t i, bool (*whole)(Op, uint32_t, char))
 {
+    Layout out = restricted(want, t);
+
+    for (uint8_t k = 0; k < t->ndim; k++)
+        if (whole((Op)n->op, i, t->dim[k]))
+            layout_set_split(&out, t->dim[k], NULL, 0);
+    return out;
+}
+
+static AxisSet contracted(const Module *m, const Node *n, uint32_t result,
+                          const Layout *want)
+{
+    const Type *t = value_type(m, node_res(n, result));
     AxisSet out = 0;
 
     for (uint8_t i = 0; i < want->nsplit; i++)
-        if (!type_covers(t, want->split[i].dim))
+        if (!type_covers(t, want->split[i].dim) ||
+            op_res_whole((Op)n->op, result, want->split[i].dim))
             out |= split_axes(&m->mesh, &want->split[i]);
     return out;
 }
@@ -311,8 +321,8 @@ static void lay_results(Place *p, const Node *n, const Layout *want,
 
     for (uint32_t i = 0; i < n->nres; i++) {
         const Type *t = value_type(p->m, node_res(n, i));
-        Layout l = restricted(want, t);
-        AxisSet inner = contracted(p->m, want, t);
+        Layout l = split_part(n, want, t, i, op_res_whole);
+        AxisSet inner = contracted(p->m, n, i, want);
         l.partial = sum | (maximum ? 0 : inner);
         l.partial_max = maximum ? inner : 0;
         value_of(p->m, node_res(n, i))->layout = layout_intern(p->m, &l);
@@ -332,7 +342,8 @@ static void lay_by_signature(Place *p, NodeId id)
     }
     for (uint32_t i = 0; i < n.nargs; i++) {
         ValueId v = node_arg(p->m, &n, i);
-        Layout l = restricted(&c.want, value_type(p->m, v));
+        Layout l =
+            split_part(&n, &c.want, value_type(p->m, v), i, op_arg_whole);
         l.partial = kept[i];
         set_arg(p, id, i, convert(p, v, layout_intern(p->m, &l)));
     }

@@ -45,14 +45,18 @@ static ValueId shift(Ring *r, ValueId v)
 
 static AttrsId step_attrs(Ring *r, int64_t step)
 {
-    int64_t window = attr_int(r->m, r->node.attrs, AK_WINDOW, 0);
-    Attr list[4] = {
-        attr_of_int(AK_CAUSAL, attr_int(r->m, r->node.attrs, AK_CAUSAL, 0)),
-        attr_of_int(AK_ZIGZAG, r->parts), attr_of_int(AK_SHIFT, step)};
+    const AttrKey kept[] = {AK_CAUSAL, AK_WINDOW, AK_ZIGZAG};
+    Attr list[MC_LEN(kept) + 2];
+    uint32_t n = 0;
 
-    if (window)
-        list[3] = attr_of_int(AK_WINDOW, window);
-    return attrs_intern(r->m, list, window ? 4 : 3);
+    for (size_t i = 0; i < MC_LEN(kept); i++) {
+        const Attr *a = attr_find(r->m, r->node.attrs, kept[i]);
+        if (a)
+            list[n++] = *a;
+    }
+    list[n++] = attr_of_int(AK_PARTS, r->parts);
+    list[n++] = attr_of_int(AK_SHIFT, step);
+    return attrs_intern(r->m, list, n);
 }
 
 /* What stands for result i of the attention from here on. */
@@ -70,7 +74,9 @@ static bool sees(const Ring *r, int64_t step)
 {
     const Type *q = value_type(r->m, node_arg(r->m, &r->node, 0));
 
-    return zigzag_sees(type_size(q, 's'), r->parts, step,
+    return zigzag_sees(type_size(q, 's'),
+                       attr_int(r->m, r->node.attrs, AK_ZIGZAG, 1), r->parts,
+                       step,
                        attr_int(r->m, r->node.attrs, AK_WINDOW, 0));
 }
 

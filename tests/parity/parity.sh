@@ -18,6 +18,7 @@ export MEGAC_CACHE="$PWD/cache"
 batch=4 # sequences per microbatch, of all replicas together
 precision=fp32
 dp=1
+recompute=none
 counts="1 4" # microbatches
 case $layout in
 one) degrees="" counts="1 4 5" ;;
@@ -52,6 +53,18 @@ cp4a2a-groups2) degrees="cp=4 cp_comm=a2a tp=2" ;;
 cp2a2a-tp2sp) degrees="cp=2 cp_comm=a2a tp=2 sp=true" ;;
 cp2a2a-dp2zero1) degrees="cp=2 cp_comm=a2a sharding=optim" dp=2 ;;
 cp2a2a-pp2) degrees="cp=2 cp_comm=a2a pp=2" ;;
+cp2ag) degrees="cp=2 cp_comm=all_gather" ;;
+cp4ag) degrees="cp=4 cp_comm=all_gather" ;;
+cp2ag-tp2sp) degrees="cp=2 cp_comm=all_gather tp=2 sp=true" ;;
+cp2ag-dp2zero2) degrees="cp=2 cp_comm=all_gather sharding=optim_grads" dp=2 ;;
+cp2ag-pp2) degrees="cp=2 cp_comm=all_gather pp=2" recompute=selective ;;
+cp4mix) degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2]" ;;
+cp4mix-tp2sp) degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] tp=2 sp=true" ;;
+cp4mix-dp2zero3)
+    degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] sharding=optim_grads_params"
+    dp=2 recompute=full
+    ;;
+cp4mix-pp2) degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] pp=2" counts=4 ;;
 all) degrees="tp=2 sp=true pp=2" dp=2 ;;
 order) degrees="tp=2 pp=2 order=tp-cp-ep-pp-dp" dp=2 ;;
 order-pp) degrees="tp=2 pp=2 cp=2 order=pp-dp-cp-tp sharding=optim" dp=2 ;;
@@ -61,6 +74,13 @@ ep4) degrees="ep=4 dp=1" dp=4 ;;
 ep2dp) degrees="ep=2 dp=2" dp=4 ;;
 ep2sp) degrees="tp=2 sp=true ep=2 dp=1" dp=2 ;;
 etp1) degrees="tp=2 sp=true etp=1" ;;
+# Experts over the ranks of cp.
+cp2fold) degrees="cp=2 ep=2 dp=null world_size=2" ;;
+cp2agfold) degrees="cp=2 cp_comm=all_gather ep=2 dp=null world_size=2" ;;
+cp2a2afold) degrees="cp=2 cp_comm=a2a tp=2 sp=true ep=4 etp=1 dp=null world_size=4" ;;
+cp4mixfold)
+    degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] ep=4 dp=null world_size=4"
+    ;;
 fold) degrees="tp=2 sp=true ep=4 etp=1 dp=null world_size=4" dp=2 ;;
 ep2zero1) degrees="ep=2 dp=1 sharding=optim" dp=2 ;;
 ep2zero3) degrees="ep=2 pp=2 dp=2 sharding=optim_grads_params" dp=4 ;;
@@ -81,6 +101,7 @@ for microbatches in $counts; do
     folder=$model-$layout-m$microbatches
     expected=$model-one-m$microbatches
     set -- --set training.precision=$precision --set parallel.dp=$dp \
+        --set training.recompute.granularity=$recompute \
         --set training.micro_batch_size=$((batch / dp)) \
         --set training.global_batch_size=$((batch * microbatches))
     for degree in $degrees; do

@@ -15,7 +15,8 @@ typedef struct {
     int64_t s, t, b, g, r, d;
     bool causal;
     int64_t window, q_pos, k_pos;
-    int64_t seq, parts, shift; /* zigzag: q_pos and k_pos are indices */
+    /* Zigzag: q_pos and k_pos are indices. */
+    int64_t seq, parts, steps, shift;
 } Case;
 
 enum { Q, K, V, O, LSE, D_O, DQ, DK, DV, WORKSPACE, TENSORS };
@@ -114,7 +115,8 @@ static void problem_make(Problem *p, const Case *c)
                          .b = c->b, .g = c->g, .r = c->r, .d = c->d,
                          .causal = c->causal, .window = c->window,
                          .scale = 1.0 / sqrt((double)c->d),
-                         .seq = c->seq, .parts = c->parts, .shift = c->shift};
+                         .seq = c->seq, .parts = c->parts, .steps = c->steps,
+                         .shift = c->shift};
     a->q = p->strides[Q];
     a->k = p->strides[K];
     a->v = p->strides[V];
@@ -157,7 +159,7 @@ static bool visible(const Case *c, int64_t i, int64_t j)
 {
     int64_t key = c->k_pos + j;
     if (c->shift) /* keys of the part `shift` before, round the ring */
-        key = (key + c->seq - c->shift * (c->seq / c->parts)) % c->seq;
+        key = (key + c->seq - c->shift * (c->seq / c->steps)) % c->seq;
     int64_t back = position(c, c->q_pos + i) - position(c, key);
     return (!c->causal || back >= 0) && (!c->window || back < c->window);
 }
@@ -305,7 +307,7 @@ static void check_case(const Case *c)
 
 /* ---- tests -------------------------------------------------------------- */
 
-#define IN_ORDER 0, 0, 0
+#define IN_ORDER 0, 0, 0, 0
 
 static const Case CASES[] = {
     {"plain", ATTN_F32, 64, 64, 1, 2, 1, 16, false, 0, 0, 0, IN_ORDER},
@@ -322,15 +324,23 @@ static const Case CASES[] = {
     {"wider head", ATTN_F32, 33, 33, 1, 2, 1, 192, true, 0, 0, 0, IN_ORDER},
     {"bf16", ATTN_BF16, 100, 100, 2, 2, 3, 64, true, 0, 0, 0, IN_ORDER},
     {"bf16 small", ATTN_BF16, 32, 32, 1, 4, 2, 8, true, 0, 0, 0, IN_ORDER},
-    {"zigzag", ATTN_F32, 120, 120, 1, 2, 2, 16, true, 0, 0, 0, 120, 3, 0},
-    {"zigzag part", ATTN_F32, 40, 120, 2, 1, 2, 16, true, 0, 40, 0, 120, 3, 0},
-    {"long chunks", ATTN_F32, 360, 360, 1, 1, 1, 8, true, 0, 0, 0, 360, 2, 0},
+    {"zigzag", ATTN_F32, 120, 120, 1, 2, 2, 16, true, 0, 0, 0, 120, 3, 3, 0},
+    {"zigzag part", ATTN_F32, 40, 120, 2, 1, 2, 16, true, 0, 40, 0, 120, 3, 3, 0},
+    {"long chunks", ATTN_F32, 360, 360, 1, 1, 1, 8, true, 0, 0, 0, 360, 2, 2, 0},
     {"zigzag window", ATTN_F32, 120, 120, 1, 2, 2, 16, true, 33, 0, 0, 120, 3,
-     0},
-    {"ring window", ATTN_F32, 40, 40, 1, 2, 1, 16, true, 15, 80, 80, 120, 3, 1},
-    {"ring, earlier", ATTN_F32, 40, 40, 1, 2, 1, 16, true, 0, 80, 80, 120, 3,
+     3, 0},
+    {"ring window", ATTN_F32, 40, 40, 1, 2, 1, 16, true, 15, 80, 80, 120, 3, 3,
      1},
-    {"ring, later", ATTN_BF16, 40, 40, 1, 2, 2, 16, true, 0, 0, 0, 120, 3, 1},
+    {"ring, earlier", ATTN_F32, 40, 40, 1, 2, 1, 16, true, 0, 80, 80, 120, 3,
+     3, 1},
+    {"ring, later", ATTN_BF16, 40, 40, 1, 2, 2, 16, true, 0, 0, 0, 120, 3, 3,
+     1},
+    {"parts of a ring", ATTN_F32, 120, 120, 1, 2, 2, 16, true, 0, 120, 120, 240,
+     4, 2, 1},
+    {"first part of a ring", ATTN_F32, 120, 120, 1, 1, 1, 16, true, 0, 0, 0, 240,
+     4, 2, 1},
+    {"keys gathered", ATTN_BF16, 60, 240, 1, 2, 2, 16, true, 0, 120, 0, 240, 4, 1,
+     0},
 };
 
 static void test_cases(void **state)
@@ -345,7 +355,7 @@ static void test_cases(void **state)
 static void test_ring(void **state)
 {
     static const Case c = {"ring", ATTN_F32, 40, 120, 1, 2, 2, 16, true,
-                           0, 40, 0, 120, 3, 0};
+                           0, 40, 0, 120, 3, 3, 0};
     Problem p;
 
     (void)state;

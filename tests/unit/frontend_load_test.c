@@ -425,8 +425,6 @@ static void not_built_yet(void **state)
     static const struct {
         const char *message, *set;
     } rows[] = {
-        {"hierarchical context parallelism",
-         "parallel={cp: 4, cp_comm: a2a+p2p}"},
         {"a choice per layer", "parallel={cp: 2, cp_comm: [p2p, a2a]}"},
         {"mixing dense layers", "model.moe={num_experts: 8, layer_freq: 2}"},
         {"dropout", "model.hidden_dropout=0.1"},

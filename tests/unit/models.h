@@ -89,6 +89,10 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "parallel.cp=2", "parallel.order=cp-tp-ep-dp"},
     {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2", "parallel.dp=2",
      "parallel.order=dp-ep-tp"},
+    {"parallel.cp=2", "parallel.ep=2", "parallel.world_size=2",
+     "parallel.cp_comm=all_gather"},
+    {"parallel.cp=4", "parallel.ep=4", "parallel.world_size=4",
+     "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]"},
 };
 
 /* --set arguments, up to NULL. */
@@ -165,6 +169,22 @@ static const char *const LAYOUTS[][6] = {
     {"model.sliding_window=2", "parallel.cp=4"},
     {"model.sliding_window=20", "parallel.cp=2", "parallel.tp=2",
      "parallel.sp=true", "training.recompute.granularity=selective"},
+    {"parallel.cp=2", "parallel.cp_comm=all_gather"},
+    {"parallel.cp=4", "parallel.cp_comm=all_gather", "parallel.tp=2",
+     "parallel.sp=true"},
+    {"parallel.cp=2", "parallel.cp_comm=all_gather", "parallel.dp=2",
+     "parallel.pp=2", "parallel.sharding=optim_grads_params",
+     "training.precision=bf16"},
+    {"parallel.cp=2", "parallel.cp_comm=all_gather", "parallel.pp=2",
+     "parallel.schedule=zb-v", "training.recompute.granularity=selective"},
+    {"parallel.cp=4", "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]"},
+    {"parallel.cp=4", "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]",
+     "parallel.tp=2", "parallel.sp=true", "model.num_query_groups=2"},
+    {"parallel.cp=4", "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]",
+     "parallel.dp=2", "parallel.sharding=optim_grads",
+     "training.recompute.granularity=full"},
+    {"parallel.cp=8", "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[4, 2]",
+     "training.precision=bf16", "model.num_query_groups=2"},
 };
 
 static inline int layout_length(const char *const *sets)

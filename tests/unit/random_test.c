@@ -122,8 +122,10 @@ static void draw_context(Draw *d)
 {
     int64_t cp = atoi(set(d, "parallel.cp", "1 1 1 2 4"));
 
-    if (cp > 1)
-        set(d, "parallel.cp_comm", "p2p a2a");
+    if (cp > 1 &&
+        !strcmp(set(d, "parallel.cp_comm", "p2p all_gather a2a a2a+p2p"),
+                "a2a+p2p"))
+        set(d, "parallel.cp_sizes", cp == 2 ? "[1,2] [2,1]" : "[2,2] [4,1]");
 }
 
 /* A mixture of experts, on one replica or spread over `ep`. */
