@@ -68,7 +68,7 @@ static double explain_schedule(Arena *a, const Spec *s)
     ScheduleTimes times = {0};
     const char *why;
 
-    if (schedule_simulate(a, schedule, (ScheduleCosts){1, 1, 1}, &times,
+    if (schedule_simulate(a, schedule, (ScheduleCosts){1, 1, 1, 0}, &times,
                           &why) &&
         s->parallel.pp > 1)
         printf("pipeline: %.1f %% of the time a stage waits for others\n",

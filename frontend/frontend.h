@@ -75,6 +75,7 @@ typedef struct {
 typedef struct {
     char kind; /* F, B, I or W: torch.distributed.pipelining's letters */
     uint32_t stage, microbatch;
+    bool beside; /* an F that may run at once with the B after it */
 } ScheduleCell;
 
 typedef struct {

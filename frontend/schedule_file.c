@@ -4,7 +4,8 @@
  *     1F0,1I0,1W0,1F1,1I1,1W1       empty cells are waiting
  *
  * The form is that of torch.distributed.pipelining: number of the stage, F
- * (forward), B (backward), I and W (its two parts), number of the microbatch.
+ * (forward), B (backward), I and W (its two parts), number of the microbatch;
+ * (0F4;7B1)OVERLAP_F_B is a forward and a backward that may run at once.
  * Communication is not written: it follows.  Where a stage stands is where it
  * lives, so the file also is the placement of stages on ranks.
  *
@@ -45,16 +46,40 @@ static bool number_read(const char **at, uint32_t limit, uint32_t *out)
     return *at > start && n < limit;
 }
 
-static bool cell_read(Reader *r, ScheduleCell *out)
+static bool action_read(const char **at, const char *kinds, ScheduleCell *out)
 {
-    const char *at = r->at;
-    bool ok = number_read(&at, STAGES_MAX, &out->stage);
+    if (!number_read(at, STAGES_MAX, &out->stage) || !**at ||
+        !strchr(kinds, **at))
+        return false;
+    out->kind = *(*at)++;
+    return number_read(at, MICROBATCHES_MAX, &out->microbatch);
+}
 
-    out->kind = ok && *at && strchr("FBIW", *at) ? *at++ : '\0';
-    ok = out->kind && number_read(&at, MICROBATCHES_MAX, &out->microbatch);
+static bool text_read(const char **at, const char *text)
+{
+    size_t n = strlen(text);
+    bool ok = strncmp(*at, text, n) == 0;
+
+    *at += ok ? n : 0;
+    return ok;
+}
+
+/* Appends an action, or a pair of them. */
+static bool cell_read(Reader *r, ScheduleRow *out)
+{
+    ScheduleCell *cell = &out->v[out->n];
+    const char *at = r->at;
+    bool pair = text_read(&at, "(");
+    bool ok = action_read(&at, pair ? "F" : "FBIW", cell);
+
+    cell->beside = pair;
+    if (pair)
+        ok = ok && text_read(&at, ";") && action_read(&at, "B", cell + 1) &&
+             text_read(&at, ")OVERLAP_F_B");
     at += strspn(at, " \t");
     if (!ok || (*at && !strchr(",\r\n", *at)))
         return row_fail(r, "is no action");
+    out->n += 1u + pair;
     r->at = at;
     return true;
 }
@@ -67,8 +92,7 @@ static bool row_read(Reader *r, ScheduleRow *out)
     out->v = arena_array(r->check->arena, ScheduleCell, room);
     for (;;) {
         r->at += strspn(r->at, " \t\"");
-        if (*r->at && !strchr(",\r\n", *r->at) &&
-            !cell_read(r, &out->v[out->n++]))
+        if (*r->at && !strchr(",\r\n", *r->at) && !cell_read(r, out))
             return false;
         r->at += strspn(r->at, " \t\r\"");
         if (*r->at != ',')

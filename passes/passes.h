@@ -83,6 +83,7 @@ typedef enum { ACTION_F = 'F', ACTION_B = 'B', ACTION_W = 'W' } ActionKind;
 typedef struct {
     ActionKind kind;
     uint32_t chunk, microbatch;
+    bool beside; /* a forward that may run at once with the backward after it */
 } Action;
 
 typedef struct {
@@ -107,9 +108,10 @@ static inline uint32_t schedule_stage(const Schedule *s, uint32_t rank,
 /* ---- schedule_sim.c ------------------------------------------------------ */
 
 /* Of one chunk and microbatch: forward, gradients of activations, gradients of
- * weights.  Without W's in the schedule a B costs b + w. */
+ * weights.  Without W's in the schedule a B costs b + w.  both: a forward and a
+ * whole backward at once, which begin and end together; 0: none are. */
 typedef struct {
-    double f, b, w;
+    double f, b, w, both;
 } ScheduleCosts;
 
 typedef struct {

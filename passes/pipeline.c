@@ -521,7 +521,7 @@ static void write_programs(Module *m, const Schedule *schedule,
 
 bool pass_pipeline(Module *m, const Spec *spec)
 {
-    static const ScheduleCosts unit = {1, 1, 1};
+    static const ScheduleCosts unit = {1, 1, 1, 0};
     Arena *scratch = arena_new();
     Schedule *schedule = schedule_make(scratch, spec);
     ScheduleTimes times;

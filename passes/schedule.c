@@ -97,8 +97,10 @@ static void schedule_follow(Schedule *s, uint32_t rank)
     for (uint32_t i = 0; i < row->n; i++) {
         const ScheduleCell *cell = &row->v[i];
         uint32_t chunk = chunk_of(s, rank, cell->stage), mb = cell->microbatch;
-        if (cell->kind == 'F')
+        if (cell->kind == 'F') {
             schedule_act(s, rank, ACTION_F, chunk, mb);
+            vec_last(&s->ranks[rank]).beside = cell->beside;
+        }
         if (cell->kind == 'B' || cell->kind == 'I')
             schedule_act(s, rank, ACTION_B, chunk, mb);
         if (cell->kind == 'W' || (cell->kind == 'B' && splits))

@@ -10,7 +10,7 @@ typedef void (*ScheduleGenerator)(Schedule *s, uint32_t rank);
 static inline void schedule_act(Schedule *s, uint32_t rank, ActionKind kind,
                                 uint32_t chunk, uint32_t microbatch)
 {
-    Action a = {kind, chunk, microbatch};
+    Action a = {kind, chunk, microbatch, false};
 
     vec_push(&s->ranks[rank], a);
 }

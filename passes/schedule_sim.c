@@ -60,11 +60,18 @@ static double cost_of(const Sim *x, ActionKind kind)
     return x->splits ? x->cost.b : x->cost.b + x->cost.w;
 }
 
-static void run(Sim *x, uint32_t rank, const Action *a, double start)
+/* How many actions from this one on run at once: a forward with the parts of
+ * the backward after it, or one. */
+static uint32_t together(const Sim *x, const Action *a)
+{
+    return a->beside && x->cost.both > 0.0 ? 2u + x->splits : 1;
+}
+
+/* Notes that an action has run; the rank is busy until then. */
+static void run(Sim *x, uint32_t rank, const Action *a, double begin,
+                double end)
 {
     ScheduleTimes *out = x->out;
-    double begin = MC_MAX(start, x->clock[rank]);
-    double end = begin + cost_of(x, a->kind);
 
     end_of(x, a->kind)[at(x, stage_of(x, rank, a), a->microbatch)] = end;
     if (x->next[rank] == 0)
@@ -76,7 +83,26 @@ static void run(Sim *x, uint32_t rank, const Action *a, double start)
     out->in_flight[rank] = MC_MAX(out->in_flight[rank], x->live[rank]);
     out->end[rank][x->next[rank]++] = end;
     x->clock[rank] = end;
-    x->busy[rank] += end - begin;
+}
+
+/* Runs what comes next on a rank, if its input is there. */
+static bool step(Sim *x, uint32_t rank)
+{
+    const Action *a = &x->s->ranks[rank].v[x->next[rank]];
+    uint32_t n = together(x, a);
+    double begin = x->clock[rank];
+    double cost = n > 1 ? x->cost.both : cost_of(x, a->kind);
+
+    for (uint32_t i = 0; i < MC_MIN(n, 2); i++) {
+        double start = ready(x, rank, &a[i]);
+        if (start < 0.0)
+            return false;
+        begin = MC_MAX(begin, start);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        run(x, rank, &a[i], begin, begin + cost);
+    x->busy[rank] += cost;
+    return true;
 }
 
 static bool advance(Sim *x)
@@ -84,14 +110,8 @@ static bool advance(Sim *x)
     bool any = false;
 
     for (uint32_t r = 0; r < x->s->pp; r++)
-        while (x->next[r] < x->s->ranks[r].n) {
-            const Action *a = &x->s->ranks[r].v[x->next[r]];
-            double start = ready(x, r, a);
-            if (start < 0.0)
-                break;
-            run(x, r, a, start);
+        while (x->next[r] < x->s->ranks[r].n && step(x, r))
             any = true;
-        }
     return any;
 }
 

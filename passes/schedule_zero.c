@@ -110,6 +110,7 @@ void schedule_zb_v(Schedule *s, uint32_t rank)
 static void both(Line *l, uint32_t forward, uint32_t backward)
 {
     next(l, ACTION_F, forward);
+    vec_last(&l->s->ranks[l->rank]).beside = true;
     back(l, backward);
 }
 
@@ -156,7 +157,8 @@ static void dualpipe_cool_down(Line *l, uint32_t below)
         catch_up(l);
 }
 
-/* Takes at least 2 pp microbatches. */
+/* Takes at least 2 pp microbatches.  At the bottom of the V the first pair runs
+ * in turn, which makes the bubble smaller. */
 void schedule_dualpipe_v(Schedule *s, uint32_t rank)
 {
     Line l = {.s = s, .rank = rank};
@@ -164,7 +166,12 @@ void schedule_dualpipe_v(Schedule *s, uint32_t rank)
 
     dualpipe_warm_up(&l, below);
     for (uint32_t i = s->pp + below; i < s->microbatches; i++) {
-        both(&l, 0, 1);
+        if (below == 0 && i == s->pp) {
+            next(&l, ACTION_F, 0);
+            back(&l, 1);
+        } else {
+            both(&l, 0, 1);
+        }
         both(&l, 1, 0);
     }
     for (uint32_t i = 0; i < below; i++) {

@@ -46,10 +46,10 @@ def case(pp, vpp, m, group):
 
 random.seed(1)
 legal = [(pp, vpp, m, group)
-         for pp in (2, 3, 4, 5, 8) for vpp in (2, 3, 4)
+         for pp in (2, 3, 4, 5, 6, 8) for vpp in (2, 3, 4, 5)
          for m in range(pp, 21) for group in range(pp, m + 1)
          if m % group == 0 or m % group >= pp]
 print("[")
 print(",\n".join(json.dumps(case(*c), separators=(",", ":"))
-                 for c in random.sample(legal, 300)))
+                 for c in random.sample(legal, 500)))
 print("]")

@@ -1,10 +1,13 @@
-"""Writes tests/golden/schedule/*.csv: schedules as PyTorch makes them.
+"""Writes tests/golden/schedule/torch.txt and bfs-2-2-4.csv: as PyTorch has it.
 
-    pip install torch==2.6.0 --index-url https://download.pytorch.org/whl/cpu
+    pip install torch==2.15.0
     python tests/oracle/schedule_torch.py tests/golden/schedule
+
+torch.txt holds many schedules, each after a line `# kind pp vpp microbatches`.
 """
 import sys
 
+import torch
 from torch.distributed.pipelining import schedules
 
 
@@ -16,23 +19,31 @@ class Stage:
         self.stage_index, self.group_rank = index, index % ranks
         self.is_first = index == 0
         self.is_last = index == stages - 1
+        self.has_backward = True
+        self.submod = torch.nn.Identity()
         self.stage_index_to_group_rank = {}
 
 
-def write(folder, name, kind, ranks, chunks, microbatches):
+def rows(kind, ranks, chunks, microbatches):
+    # Communication, which some schedules add, follows from the actions.
+    kind = type(kind, (getattr(schedules, kind),),
+                {"_prepare_schedule_with_comms": lambda self, order: None})
     stages = [Stage(ranks, ranks * chunks, i) for i in range(chunks)]
-    schedule = getattr(schedules, kind)(stages, microbatches)
-    order = schedule.pipeline_order
-    with open(f"{folder}/{name}-{ranks}-{chunks}-{microbatches}.csv", "w") as f:
-        for rank in range(ranks):
-            cells = ["" if a is None else str(a) for a in order[rank]]
-            f.write(",".join(cells) + "\n")
+    order = kind(stages, microbatches).pipeline_order
+    return "".join(",".join("" if a is None else str(a) for a in order[rank])
+                   + "\n" for rank in range(ranks))
 
 
-for ranks, microbatches in ((2, 4), (4, 8), (4, 12), (3, 7)):
-    write(sys.argv[1], "zb-v", "ScheduleZBVZeroBubble", ranks, 2, microbatches)
-for ranks, microbatches in ((2, 4), (4, 8), (4, 12)):
-    write(sys.argv[1], "interleaved", "ScheduleInterleaved1F1B", ranks, 2,
-          microbatches)
-write(sys.argv[1], "interleaved", "ScheduleInterleaved1F1B", 4, 4, 8)
-write(sys.argv[1], "bfs", "ScheduleLoopedBFS", 2, 2, 4)
+folder = sys.argv[1]
+many = [("zb-v", "ScheduleZBVZeroBubble", pp, 2, m)
+        for pp in range(2, 7) for m in (1, 2, 3, 4, 5, 7, 8, 12)]
+many += [("dualpipe-v", "ScheduleDualPipeV", pp, 2, m)
+         for pp in range(2, 7) for m in (2 * pp, 2 * pp + 1, 3 * pp, 4 * pp + 3)]
+many += [("interleaved", "ScheduleInterleaved1F1B", pp, chunks, groups * pp)
+         for pp in (2, 3, 4) for chunks in (2, 3, 4) for groups in (1, 2, 3)]
+with open(f"{folder}/torch.txt", "w") as f:
+    for name, kind, *numbers in many:
+        print("#", name, *numbers, file=f)
+        f.write(rows(kind, *numbers))
+with open(f"{folder}/bfs-2-2-4.csv", "w") as f:
+    f.write(rows("ScheduleLoopedBFS", 2, 2, 4))

@@ -2,7 +2,11 @@
  *
  * The expected splits are those of the Megatron-LM issues named at each test.
  * The table is asked directly, with other numbers than those of the sample.
+ * 500 random layout strings are read as megatron-core 0.16.1 reads them
+ * (tests/oracle/layouts_megatron.py).
  */
+#include <jansson.h>
+
 #include "frontend/frontend_priv.h"
 #include "frontend_sample.h"
 
@@ -214,6 +218,53 @@ static void layout_faults(void **state)
     }
 }
 
+/* Layers of each stage as Megatron counts them; NULL where it rejects the
+ * layout, or where a rank would hold nothing, which only we reject. */
+static const int64_t *expected_counts(Arena *a, const json_t *row, int64_t pp)
+{
+    const json_t *layers = json_object_get(row, "layers");
+    size_t n = json_array_size(layers);
+    int64_t *counts = arena_array(a, int64_t, n + 1);
+    int64_t *held = arena_array(a, int64_t, pp);
+
+    held[0] = held[pp - 1] = 1;
+    for (size_t i = 0; i < n; i++) {
+        counts[i] = json_integer_value(json_array_get(layers, i));
+        held[(int64_t)i % pp] += counts[i];
+    }
+    for (int64_t rank = 0; rank < pp; rank++)
+        if (n == 0 || held[rank] == 0)
+            return NULL;
+    return counts;
+}
+
+static void layouts_are_megatrons(void **state)
+{
+    json_t *rows = json_load_file(MEGAC_SOURCE_DIR
+                                  "/tests/golden/layouts.json", 0, NULL);
+    json_t *row;
+    size_t i, accepted = 0;
+
+    (void)state;
+    assert_int_equal(json_array_size(rows), 500);
+    json_array_foreach(rows, i, row) {
+        int64_t pp = json_integer_value(json_object_get(row, "pp"));
+        sample_accept(s, "parallel.pp=2");
+        const int64_t *counts = expected_counts(s.arena, row, pp);
+
+        set_split(s.spec,
+                  json_integer_value(json_object_get(row, "num_layers")), pp,
+                  1);
+        s.spec->parallel.pp_layout =
+            json_string_value(json_object_get(row, "layout"));
+        expect_split(&s, counts);
+        accepted += counts != NULL;
+        sample_free(&s);
+    }
+    assert_true(accepted > 250);
+    json_decref(rows);
+}
+
 static void spellings_exclude_each_other(void **state)
 {
     (void)state;
@@ -239,6 +290,7 @@ int main(void)
         cmocka_unit_test(layout_text),
         cmocka_unit_test(layout_list),
         cmocka_unit_test(layout_faults),
+        cmocka_unit_test(layouts_are_megatrons),
         cmocka_unit_test(spellings_exclude_each_other),
     };
 

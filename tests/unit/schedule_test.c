@@ -21,7 +21,7 @@
 
 #define GOLDEN MEGAC_SOURCE_DIR "/tests/golden/schedule/"
 
-static const ScheduleCosts UNIT = {1, 1, 1};
+static const ScheduleCosts UNIT = {1, 1, 1, 0};
 
 typedef struct {
     Arena *arena;
@@ -101,22 +101,23 @@ static void test_warm_up_of_1f1b(void **state)
  * min(pp-r, m) for 1F1B and m for GPipe. */
 static void test_bubble_and_in_flight(void **state)
 {
-    Case gpipe = case_open("gpipe", 4, 1, 8, 0);
-    Case many = case_open("1f1b", 4, 1, 8, 0);
-    Case few = case_open("1f1b", 4, 1, 2, 0);
-
     (void)state;
-    case_run(&gpipe, UNIT);
-    case_run(&many, UNIT);
-    case_run(&few, UNIT);
-    assert_true(fabs(gpipe.times.bubble - 3.0 / 11.0) < 1e-12);
-    assert_true(fabs(many.times.bubble - 3.0 / 11.0) < 1e-12);
-    expect_in_flight(&gpipe, (uint32_t[]){8, 8, 8, 8});
-    expect_in_flight(&many, (uint32_t[]){4, 3, 2, 1});
-    expect_in_flight(&few, (uint32_t[]){2, 2, 2, 1});
-    case_close(&gpipe);
-    case_close(&many);
-    case_close(&few);
+    for (int pp = 2; pp <= 8; pp++)
+        for (int m = 1; m <= 2 * pp; m++) {
+            Case all = case_open("gpipe", pp, 1, m, 0);
+            Case few = case_open("1f1b", pp, 1, m, 0);
+            double bubble = (pp - 1.0) / (m + pp - 1);
+            case_run(&all, UNIT);
+            case_run(&few, UNIT);
+            assert_true(fabs(all.times.bubble - bubble) < 1e-12);
+            assert_true(fabs(few.times.bubble - bubble) < 1e-12);
+            for (int r = 0; r < pp; r++) {
+                assert_int_equal(all.times.in_flight[r], m);
+                assert_int_equal(few.times.in_flight[r], MC_MIN(pp - r, m));
+            }
+            case_close(&all);
+            case_close(&few);
+        }
 }
 
 static void test_simulator_finds_deadlock_and_loss(void **state)
@@ -165,10 +166,18 @@ static void test_interleaved_bubble_and_in_flight(void **state)
 
     (void)state;
     case_run(&c, UNIT);
-    assert_true(fabs(c.times.idle - 3 * (1 + 2)) < 1e-12);
-    assert_true(fabs(c.times.makespan - (16 * 3 + 3 * 3)) < 1e-12);
     expect_in_flight(&c, (uint32_t[]){11, 9, 7, 5});
     case_close(&c);
+    for (int pp = 2; pp <= 6; pp++)
+        for (int vpp = 2; vpp <= 4; vpp++)
+            for (int m = pp; m <= 4 * pp; m += pp) {
+                c = case_open("interleaved", pp, vpp, m, 0);
+                case_run(&c, UNIT);
+                assert_true(fabs(c.times.idle - (pp - 1) * (1 + 2)) < 1e-12);
+                assert_true(fabs(c.times.makespan -
+                                 (vpp * m + pp - 1) * 3) < 1e-12);
+                case_close(&c);
+            }
 }
 
 /* Megatron's own example: pp 2, vpp 2, groups of 3, 5 microbatches run
@@ -219,7 +228,7 @@ static void expect_tables(const Case *c, json_t *expected)
     }
 }
 
-/* 300 interleaved schedules as megatron-core 0.16.1 makes them
+/* 500 interleaved schedules as megatron-core 0.16.1 makes them
  * (tests/oracle/schedule_megatron.py). */
 static void test_interleaved_is_megatrons(void **state)
 {
@@ -228,7 +237,7 @@ static void test_interleaved_is_megatrons(void **state)
     size_t i;
 
     (void)state;
-    assert_int_equal(json_array_size(cases), 300);
+    assert_int_equal(json_array_size(cases), 500);
     json_array_foreach(cases, i, expected) {
         Case c = case_open(
             "interleaved",
@@ -252,37 +261,52 @@ static void expect_same_actions(const Case *a, const Case *b)
             assert_int_equal(x->kind, y->kind);
             assert_int_equal(x->chunk, y->chunk);
             assert_int_equal(x->microbatch, y->microbatch);
+            assert_int_equal(x->beside, y->beside);
         }
     }
 }
 
-/* Files that PyTorch 2.6 wrote (tests/oracle/schedule_torch.py) are read as
- * what we make ourselves. */
-static void test_pytorch_writes_the_same(void **state)
+/* Reads a schedule that PyTorch wrote and compares it with what we make. */
+static void expect_pytorchs(const char *kind, int pp, int vpp, int m,
+                            const char *text)
 {
-    static const struct {
-        const char *kind;
-        int pp, vpp, m;
-    } rows[] = {
-        {"zb-v", 2, 2, 4},        {"zb-v", 4, 2, 8},
-        {"zb-v", 4, 2, 12},       {"zb-v", 3, 2, 7},
-        {"interleaved", 2, 2, 4}, {"interleaved", 4, 2, 8},
-        {"interleaved", 4, 4, 8}, {"interleaved", 4, 2, 12},
-    };
+    char path[] = "/tmp/megac-schedule-XXXXXX.csv";
+    FILE *f = fdopen(mkstemps(path, 4), "w");
+
+    fputs(text, f);
+    fclose(f);
+    Case ours = case_open(kind, pp, vpp, m, 0);
+    Case theirs = case_open(path, pp, vpp, m, 0);
+    unlink(path);
+    case_run(&theirs, UNIT);
+    expect_same_actions(&ours, &theirs);
+    case_close(&ours);
+    case_close(&theirs);
+}
+
+/* (tests/oracle/schedule_torch.py) */
+static void test_pytorch_makes_the_same(void **state)
+{
+    int pp, vpp, m, read, count = 0;
+    Buf text = {0};
+    char kind[32];
 
     (void)state;
-    for (size_t i = 0; i < MC_LEN(rows); i++) {
-        char file[256];
-        snprintf(file, sizeof file, GOLDEN "%s-%d-%d-%d.csv", rows[i].kind,
-                 rows[i].pp, rows[i].vpp, rows[i].m);
-        Case ours = case_open(rows[i].kind, rows[i].pp, rows[i].vpp,
-                              rows[i].m, 0);
-        Case theirs = case_open(file, rows[i].pp, rows[i].vpp, rows[i].m, 0);
-        case_run(&theirs, UNIT);
-        expect_same_actions(&ours, &theirs);
-        case_close(&ours);
-        case_close(&theirs);
+    assert_true(buf_read_file(&text, GOLDEN "torch.txt"));
+    for (char *at = text.s, *end; at; at = end) {
+        assert_int_equal(sscanf(at, "# %31s %d %d %d%n", kind, &pp, &vpp, &m,
+                                &read), 4);
+        at += read + 1;
+        end = strchr(at, '#');
+        if (end)
+            end[-1] = '\0';
+        expect_pytorchs(kind, pp, vpp, m, at);
+        if (end)
+            end[-1] = '\n';
+        count++;
     }
+    assert_int_equal(count, 40 + 20 + 27);
+    buf_free(&text);
 }
 
 /* ---- what cannot run ----------------------------------------------------- */
@@ -382,6 +406,8 @@ static void test_bad_files(void **state)
     expect_bad_file("0F0,0F1,0X0,0B1\n,1F0,1B0,1F1,1B1\n",
                     "row 1: `0X0` is no action");
     expect_bad_file("0F0,0SEND_F0\n1F0\n", "`0SEND_F0` is no action");
+    expect_bad_file("0F0,(0F1;0B0)\n1F0\n", "`(0F1;0B0)` is no action");
+    expect_bad_file("0F0,(0B0;0F1)OVERLAP_F_B\n1F0\n", "is no action");
     expect_bad_file("0F0,0F1,0B0,0B1\n", "fewer rows than pp = 2");
     expect_bad_file("0F0\n1F0\n2F0\n", "more rows than pp = 2");
     expect_bad_file("0F0,1F0\n1F1\n", "stage 1 is in rows 1 and 2");
@@ -419,43 +445,78 @@ static void test_few_microbatches(void **state)
         }
 }
 
+static void expect_in_flight_of_all(const Case *c, int most)
+{
+    for (uint32_t r = 0; r < c->s->pp; r++)
+        assert_int_equal(c->times.in_flight[r], most);
+}
+
 /* (p-1)(F+B-W) and p microbatches on every rank (Qi et al. 2023, table 2). */
 static void test_zb_h1(void **state)
 {
-    Case c = case_timed("zb-h1", 4, 1, 12);
-
     (void)state;
-    assert_true(fabs(c.times.idle - 3 * (1 + 1 - 1)) < 1e-12);
-    expect_in_flight(&c, (uint32_t[]){4, 4, 4, 4});
-    case_close(&c);
+    for (int pp = 2; pp <= 8; pp++)
+        for (int m = 2 * pp - 1; m <= 3 * pp; m++) {
+            Case c = case_timed("zb-h1", pp, 1, m);
+            assert_true(fabs(c.times.idle - (pp - 1) * (1 + 1 - 1)) < 1e-12);
+            expect_in_flight_of_all(&c, pp);
+            case_close(&c);
+        }
 }
 
 /* Nothing, and 2p chunks of half a stage (Qi et al. 2024, 4). */
 static void test_zb_v(void **state)
 {
-    Case c = case_timed("zb-v", 4, 2, 12);
-
     (void)state;
-    assert_true(c.times.idle < 1e-12);
-    expect_in_flight(&c, (uint32_t[]){8, 8, 8, 8});
-    case_close(&c);
+    for (int pp = 2; pp <= 8; pp++)
+        for (int m = 2 * pp; m <= 3 * pp; m++) {
+            Case c = case_timed("zb-v", pp, 2, m);
+            assert_true(c.times.idle < 1e-12);
+            expect_in_flight_of_all(&c, 2 * pp);
+            case_close(&c);
+        }
+}
+
+/* How long the rank that works least waits in a whole step. */
+static double waited(const Case *c, double both)
+{
+    double least = c->times.makespan;
+
+    for (uint32_t r = 0; r < c->s->pp; r++) {
+        double busy = 0;
+        for (uint32_t i = 0; i < c->s->ranks[r].n; i++) {
+            bool beside = c->s->ranks[r].v[i].beside;
+            busy += beside ? both : 1;
+            i += beside ? 2 : 0;
+        }
+        least = MC_MIN(least, busy);
+    }
+    return c->times.makespan - least;
 }
 
 /* (PP/2-1)(F&B + B - 3W) and PP+1 chunks for PP = 2p stages, where B is a whole
- * backward and F&B both at once (DeepSeek-AI, DualPipe).  Here F sends before
- * the backward beside it starts, so ranks wait for less. */
+ * backward and F&B both at once (DeepSeek-AI, DualPipe: README.md).  Where
+ * forward and backward are run in turn, the forward is sent before the backward
+ * begins, and ranks wait for less. */
 static void test_dualpipe_v(void **state)
 {
-    Case c = case_timed("dualpipe-v", 4, 2, 12);
+    static const ScheduleCosts together = {1, 1, 1, 3};
+    static const ScheduleCosts faster = {1, 1, 1, 2.5};
 
     (void)state;
-    assert_true(c.times.idle <= 3 * (3 + 2 - 3));
-    expect_in_flight(&c, (uint32_t[]){9, 9, 9, 9});
-    case_close(&c);
-    for (int m = 8; m < 12; m++) {
-        c = case_timed("dualpipe-v", 4, 2, m);
-        case_close(&c);
-    }
+    for (int pp = 2; pp <= 8; pp++)
+        for (int m = 2 * pp; m <= 3 * pp; m++) {
+            Case c = case_timed("dualpipe-v", pp, 2, m);
+            assert_true(c.times.idle <= (pp - 1) * (3 + 2 - 3));
+            expect_in_flight_of_all(&c, 2 * pp + 1);
+            case_run(&c, together);
+            assert_true(fabs(c.times.idle - (pp - 1) * (3 + 2 - 3)) < 1e-9);
+            assert_true(fabs(c.times.makespan -
+                             (6 * m + (pp - 1) * (3 + 2 - 3))) < 1e-9);
+            case_run(&c, faster);
+            assert_true(fabs(waited(&c, 2.5) - (pp - 1) * (2.5 + 2 - 3)) < 1e-9);
+            case_close(&c);
+        }
 }
 
 int main(void)
@@ -469,7 +530,7 @@ int main(void)
         cmocka_unit_test(test_groups_with_a_shorter_last),
         cmocka_unit_test(test_odd_numbers_of_microbatches),
         cmocka_unit_test(test_interleaved_is_megatrons),
-        cmocka_unit_test(test_pytorch_writes_the_same),
+        cmocka_unit_test(test_pytorch_makes_the_same),
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_zb_h1),
         cmocka_unit_test(test_zb_v),
