@@ -37,6 +37,9 @@ typedef struct {
     Index loop[IR_MAX_DIMS];
     uint32_t nloops;
     bool accumulate;
+    Epilogue after;
+    PlanOperand more[2]; /* bias, residual: those it has */
+    DType bias;
 } Product;
 
 /* ---- operands ------------------------------------------------------------ */
@@ -228,7 +231,7 @@ static PlanOperand part(const Matrix *x, int64_t offset, int64_t elements)
 static void gemm_emit(Emit *e, const Product *p, const PlanGemm *g,
                       const int64_t *offset)
 {
-    PlanOperand list[OPERANDS];
+    PlanOperand list[OPERANDS + 2] = {[OPERANDS] = p->more[0], p->more[1]};
 
     list[A] =
         part(&p->op[A], offset[A],
@@ -242,7 +245,7 @@ static void gemm_emit(Emit *e, const Product *p, const PlanGemm *g,
                    stored_extent(g->m, g->n, g->ldc, g->batch, g->stride_c));
     list[C].access = PLAN_WRITE | (g->accumulate ? PLAN_READ : 0);
     emit_instr(e, (PlanInstr){.op = PLAN_GEMM, .index = plan_add_gemm(e->b, g)},
-               list, OPERANDS);
+               list, (uint32_t)OPERANDS + g->bias + g->residual);
 }
 
 /* A loop over a contracted letter adds up, so only its first turn may
@@ -277,6 +280,21 @@ static void loop_to_batch(Product *p)
     }
 }
 
+/* The form that `dots` with an epilogue has to have makes one product of it. */
+static void gemm_epilogue(const Product *p, PlanGemm *g)
+{
+    static const uint8_t activation[ACTIVATION_COUNT] = {
+        [ACTIVATION_RELU] = PLAN_RELU,
+        [ACTIVATION_GELU_TANH] = PLAN_GELU_TANH};
+
+    mc_assert(!p->nloops && g->batch == 1 && !g->accumulate);
+    g->bias = p->after.bias;
+    if (g->bias)
+        g->type_bias = (uint8_t)emit_dtype(p->bias);
+    g->residual = p->after.residual;
+    g->activation = activation[p->after.activation];
+}
+
 static void product_emit(Emit *e, Product *p)
 {
     const int64_t start[OPERANDS] = {0};
@@ -294,6 +312,8 @@ static void product_emit(Emit *e, Product *p)
     g.type_b = (uint8_t)emit_dtype(p->op[B].dtype);
     g.type_c = g.type_bias = (uint8_t)emit_dtype(p->op[C].dtype);
     g.accumulate = p->accumulate;
+    if (has_epilogue(&p->after))
+        gemm_epilogue(p, &g);
     loops_emit(e, p, g, 0, start);
 }
 
@@ -329,6 +349,23 @@ static void dots_accum(Emit *e, const Node *n)
     }
 }
 
+static void dots_emit(Emit *e, const Node *n, uint32_t i)
+{
+    Product p = {.op = {value_matrix(e, node_arg(e->m, n, 0), PLAN_READ),
+                        value_matrix(e, node_arg(e->m, n, i + 1), PLAN_READ),
+                        value_matrix(e, node_res(n, i), PLAN_WRITE)},
+                 .after = node_epilogue(e->m, n)};
+
+    if (p.after.bias) {
+        p.more[0] = emit_value(e, epilogue_bias(e->m, n, i), PLAN_READ);
+        p.bias = value_type(e->m, epilogue_bias(e->m, n, i))->dtype;
+    }
+    if (p.after.residual)
+        p.more[p.after.bias] =
+            emit_value(e, epilogue_residual(e->m, n, i), PLAN_READ);
+    product_emit(e, &p);
+}
+
 void emit_dots(Emit *e, const Node *n)
 {
     uint32_t half = n->nargs / 2;
@@ -338,9 +375,7 @@ void emit_dots(Emit *e, const Node *n)
         return;
     }
     for (uint32_t i = 0; n->op == OP_DOTS && i < n->nres; i++)
-        product(e, value_matrix(e, node_arg(e->m, n, 0), PLAN_READ),
-                value_matrix(e, node_arg(e->m, n, i + 1), PLAN_READ),
-                value_matrix(e, node_res(n, i), PLAN_WRITE), false);
+        dots_emit(e, n, i);
     for (uint32_t i = 0; n->op == OP_DOTS_SUM && i < half; i++)
         product(e, value_matrix(e, node_arg(e->m, n, i), PLAN_READ),
                 value_matrix(e, node_arg(e->m, n, half + i), PLAN_READ),

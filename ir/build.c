@@ -16,7 +16,7 @@ static void must(const Module *m, Op op, const char *wrong)
 static NodeId build(Module *m, FuncId f, Op op, const ValueId *args,
                     uint32_t nargs, AttrsId attrs, Loc loc)
 {
-    int nres = op_results(m, op, nargs, attrs);
+    int nres = op_results(m, op, attrs);
     TypeId *types = arena_array(m->arena, TypeId, MC_MAX(nres, 1));
     NodeId n;
 

@@ -93,8 +93,12 @@ void eval_dot(EvalStep *s)
 
 void eval_dots(EvalStep *s)
 {
-    for (uint32_t i = 0; i < s->node->nres; i++)
-        product(s, step_arg(s, 0), step_arg(s, i + 1), step_out(s, i));
+    for (uint32_t i = 0; i < s->node->nres; i++) {
+        EvalArray *out = step_out(s, i);
+
+        product(s, step_arg(s, 0), step_arg(s, i + 1), out);
+        eval_epilogue(s, i, out);
+    }
 }
 
 void eval_dots_sum(EvalStep *s)

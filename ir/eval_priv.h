@@ -207,6 +207,10 @@ EvalValue *convert_whole(const EvalStep *s, EvalRank *const *member,
 EvalValue *convert_part(const EvalStep *s, const EvalValue *whole,
                         uint32_t rank);
 
+/* ---- eval_epilogue.c ---------------------------------------------------- */
+/* What `dots` does to its result i. */
+void eval_epilogue(EvalStep *s, uint32_t i, EvalArray *out);
+
 /* ---- eval_result.c ------------------------------------------------------ */
 EvalResult *result_assemble(Eval *e); /* NULL after reporting */
 

@@ -45,7 +45,9 @@ double flops_dot(const Module *m, const Node *n)
 
 double flops_dots(const Module *m, const Node *n)
 {
-    uint32_t pairs = n->op == OP_DOTS_SUM ? n->nargs / 2u : n->nargs - 1u;
+    uint32_t pairs = n->op == OP_DOTS       ? n->nres
+                     : n->op == OP_DOTS_SUM ? n->nargs / 2u
+                                            : n->nargs - 1u;
     double flops = 0;
 
     for (uint32_t i = 0; i < pairs; i++) {

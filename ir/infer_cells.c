@@ -326,13 +326,16 @@ const char *infer_dots(Module *m, Op op, const ValueId *args, uint32_t nargs,
                        AttrsId attrs, TypeId *out)
 {
     const Attr *each = attr_find(m, attrs, AK_EACH);
+    uint32_t n = each ? each->as.list.n : 0;
+    uint32_t lists = 1u + (attr_int(m, attrs, AK_BIAS, 0) != 0) +
+                     (attr_int(m, attrs, AK_RESIDUAL, 0) != 0);
     DType dtype;
     const char *bad = dtype_attr(m, attrs, &dtype);
 
     (void)op;
-    if (!bad && (!each || nargs < 2 || each->as.list.n != nargs - 1))
+    if (!bad && (!n || nargs != 1 + n * lists))
         bad = "needs `each` with the dimensions of every result";
-    for (uint32_t i = 1; i < nargs && !bad; i++) {
+    for (uint32_t i = 1; i <= n && !bad; i++) {
         Sym sym = {(uint32_t)m->list.v[each->as.list.first + i - 1]};
         const char *dims = sym_text(m->names, sym);
 

@@ -479,6 +479,54 @@ Op op_find(const char *name); /* OP_NONE if unknown */
 bool op_arg_whole(Op op, uint32_t i, char dim);
 bool op_res_whole(Op op, uint32_t i, char dim);
 
+/* ---- epilogue.c: what products do to their results ----------------------- */
+typedef enum {
+    ACTIVATION_NONE,
+#define ACTIVATION(NAME, ...) ACTIVATION_##NAME,
+#include "ir/activations.def"
+#undef ACTIVATION
+    ACTIVATION_COUNT
+} ActivationKind;
+
+typedef struct {
+    const char *name, *formula;
+} Activation;
+extern const Activation activations[ACTIVATION_COUNT];
+int activation_find(const char *name); /* -1 if unknown */
+
+/* A word of a formula: the argument, a number, or an op with its operands. */
+typedef struct {
+    enum { FORMULA_X, FORMULA_NUMBER, FORMULA_OP } kind;
+    Op op;
+    double number;
+} FormulaWord;
+FormulaWord formula_word(const char **at); /* moves on to the next word */
+
+/* Of a node `dots`. */
+typedef struct {
+    bool bias, residual;
+    int activation; /* ActivationKind, or -1: unknown */
+} Epilogue;
+Epilogue node_epilogue(const Module *m, const Node *n);
+static inline bool has_epilogue(const Epilogue *e)
+{
+    return e->bias || e->residual || e->activation;
+}
+static inline ValueId epilogue_bias(const Module *m, const Node *n, uint32_t i)
+{
+    return node_arg(m, n, 1u + n->nres + i);
+}
+/* The residuals are last. */
+static inline ValueId epilogue_residual(const Module *m, const Node *n,
+                                        uint32_t i)
+{
+    return node_arg(m, n, (uint32_t)n->nargs - n->nres + i);
+}
+/* Whether the product of x and w to y is one that can have an epilogue, and
+ * whether it can have this bias. */
+bool epilogue_fits(const Type *x, const Type *w, const Type *y);
+bool bias_fits(const Type *x, const Type *w, const Type *bias);
+
 /* ---- print.c, parse.c, verify.c ------------------------------------------ */
 /* Deterministic text; module_parse(module_print(m)) prints the same. */
 void module_print(const Module *m, Buf *out);

@@ -77,9 +77,9 @@ Sym name_base(SymTab *names, Sym name);
 /* The type of the contraction of x and y to the letters `dims`. */
 const char *infer_product(Module *m, const Type *x, const Type *y,
                           const char *dims, DType dtype, TypeId *out);
-/* How many results the op has with these operands and attributes; -1 if they
- * do not say (a call without a callee). */
-int op_results(const Module *m, Op op, uint32_t nargs, AttrsId attrs);
+/* How many results the op has with these attributes; -1 if they do not say (a
+ * call without a callee). */
+int op_results(const Module *m, Op op, AttrsId attrs);
 /* Numbers of operands and results, types and attributes of one node: what is
  * wrong, or NULL.  build.c turns it into a bug, verify.c into a diagnostic. */
 const char *node_check(Module *m, const Node *n);
@@ -108,6 +108,10 @@ bool split_equal(const Split *a, const Split *b); /* NULL: whole */
 const char *layout_problem(const Module *m, const Type *t, const Layout *l);
 /* What does not fit in the layouts around a node, or NULL. */
 const char *node_layout_problem(const Module *m, const Node *n);
+
+/* ---- epilogue.c ---------------------------------------------------------- */
+/* What does not fit in the layouts of biases and residuals, or NULL. */
+const char *epilogue_layout_problem(const Module *m, const Node *n);
 
 /* ---- verify_comm.c ------------------------------------------------------- */
 const char *comm_layout_problem(const Module *m, const Node *n);

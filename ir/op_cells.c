@@ -59,14 +59,15 @@ bool op_res_whole(Op op, uint32_t i, char dim)
     return results && part_has(results + 2, i, (char)(dim - 'a' + 'A'));
 }
 
-int op_results(const Module *m, Op op, uint32_t nargs, AttrsId attrs)
+int op_results(const Module *m, Op op, AttrsId attrs)
 {
     FuncId callee = attr_func(m, attrs, AK_CALLEE);
+    const Attr *each = attr_find(m, attrs, AK_EACH);
 
     if (op_info[op].nres >= 0)
         return op_info[op].nres;
     if (op == OP_DOTS)
-        return nargs ? (int)nargs - 1 : -1;
+        return each ? (int)each->as.list.n : -1;
     return callee.i ? (int)m->funcs.v[callee.i].results.n : -1;
 }
 
@@ -98,13 +99,13 @@ static const char *check_results(Module *m, const Node *n, const TypeId *types)
 const char *node_check(Module *m, const Node *n)
 {
     Op op = (Op)n->op;
-    int nres = op_results(m, op, n->nargs, n->attrs);
+    int nres = op_results(m, op, n->attrs);
     const ValueId *args = n->nargs ? &m->args.v[n->arg] : NULL;
     TypeId *types;
     const char *bad;
 
     if (nres < 0)
-        return "its number of results is unknown: no `callee`";
+        return "its number of results is unknown: no `callee` or `each`";
     if (nres != n->nres)
         return wrong(m, "has %d results, not %u", nres, n->nres);
     types = arena_array(m->arena, TypeId, nres + 1);

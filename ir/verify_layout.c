@@ -285,8 +285,10 @@ static const char *check_dots_accum(const Module *m, const Node *n, uint32_t i)
 
 static const char *check_products(const Module *m, const Node *n)
 {
-    uint32_t count = n->op == OP_DOTS_SUM ? n->nargs / 2u : n->nargs - 1u;
-    const char *bad = NULL;
+    uint32_t count = n->op == OP_DOTS       ? n->nres
+                     : n->op == OP_DOTS_SUM ? n->nargs / 2u
+                                            : n->nargs - 1u;
+    const char *bad = n->op == OP_DOTS ? epilogue_layout_problem(m, n) : NULL;
 
     for (uint32_t i = 0; i < count && !bad; i++)
         bad = n->op == OP_DOTS       ? check_dots(m, n, i)

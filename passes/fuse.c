@@ -153,6 +153,10 @@ bool pass_fuse(Module *m, const Spec *spec)
         if (m->funcs.v[i].kind == FUNC_GRAPH)
             fuse_dots(m, (FuncId){i});
     clean_dead(m);
+    for (uint32_t i = 1; i < nfuncs; i++)
+        if (m->funcs.v[i].kind == FUNC_GRAPH)
+            fuse_epilogues(m, (FuncId){i});
+    clean_dead(m);
     effects_compute(a, m, &fx);
     for (uint32_t i = 1; i < nfuncs; i++)
         if (m->funcs.v[i].kind == FUNC_GRAPH && m->funcs.v[i].name.i)

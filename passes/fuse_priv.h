@@ -68,4 +68,7 @@ void fuse_hoist(Module *m);
 /* ---- fuse_dots.c: products that share an operand or a result ------------ */
 void fuse_dots(Module *m, FuncId f);
 
+/* ---- fuse_epilogue.c: what a product does to its result ----------------- */
+void fuse_epilogues(Module *m, FuncId f);
+
 #endif

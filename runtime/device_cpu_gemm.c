@@ -2,9 +2,10 @@
  *
  * Each row of the gemm table becomes one matmul primitive when the plan is
  * loaded: transposed storage and row distances are strides of its memory
- * descriptors, accumulation is a sum post-op.  Running one sets the data
- * handles of four prepared memory objects.  All primitives share one
- * scratchpad of the largest size asked for, so nothing is allocated later.
+ * descriptors; accumulation, residuals and activations are post-ops.  Running
+ * one sets the data handles of its prepared memory objects.  All primitives
+ * share one scratchpad of the largest size asked for, so nothing is allocated
+ * later.
  */
 #include "runtime/device.h"
 
@@ -12,7 +13,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-enum { ARGS_MAX = 5, SCRATCH_ALIGN = 64 };
+enum { ARGS_MAX = 6, SCRATCH_ALIGN = 64 };
 
 /* Products of fewer multiplications are done by one thread sooner than by a
  * team. */
@@ -20,7 +21,7 @@ enum { ARGS_MAX = 5, SCRATCH_ALIGN = 64 };
 
 typedef struct {
     dnnl_primitive_t primitive;
-    dnnl_memory_t memory[ARGS_MAX]; /* A, B, C, bias or none, scratchpad */
+    dnnl_memory_t memory[ARGS_MAX]; /* A, B, C, bias, residual, scratchpad */
     dnnl_exec_arg_t args[ARGS_MAX];
     int nargs, noperands;
     int threads; /* oneDNN plans for as many, so they are the same later */
@@ -81,7 +82,31 @@ static Status describe_all(const PlanGemm *g, dnnl_memory_desc_t md[4])
     return describe(g, 1, g->n, g->n, 0, false, g->type_bias, &md[3]);
 }
 
-static Status make_attributes(const PlanGemm *g, dnnl_primitive_attr_t *out)
+/* In the order in which the plan says that they happen.  A residual is the
+ * first, since it excludes accumulation. */
+static Status append_all(const PlanGemm *g, const dnnl_memory_desc_t *residual,
+                         dnnl_post_ops_t ops)
+{
+    static const dnnl_alg_kind_t kind[PLAN_ACTIVATIONS] = {
+        [PLAN_RELU] = dnnl_eltwise_relu,
+        [PLAN_GELU_TANH] = dnnl_eltwise_gelu_tanh};
+
+    if (g->accumulate)
+        STATUS_TRY(check(dnnl_post_ops_append_sum(ops, 1.0f), "accumulate"));
+    if (g->residual)
+        STATUS_TRY(check(
+            dnnl_post_ops_append_binary(ops, dnnl_binary_add, residual),
+            "add a residual"));
+    if (!g->activation)
+        return STATUS_NONE;
+    return check(dnnl_post_ops_append_eltwise(ops, 1.0f, kind[g->activation],
+                                              0.0f, 0.0f),
+                 "apply an activation");
+}
+
+static Status make_attributes(const PlanGemm *g,
+                              const dnnl_memory_desc_t *residual,
+                              dnnl_primitive_attr_t *out)
 {
     dnnl_post_ops_t ops;
 
@@ -89,12 +114,10 @@ static Status make_attributes(const PlanGemm *g, dnnl_primitive_attr_t *out)
     STATUS_TRY(check(dnnl_primitive_attr_set_scratchpad_mode(
                          *out, dnnl_scratchpad_mode_user),
                      "use a scratchpad"));
-    if (!g->accumulate)
-        return STATUS_NONE;
     STATUS_TRY(check(dnnl_post_ops_create(&ops), "make post-ops"));
-    Status s = check(dnnl_post_ops_append_sum(ops, 1.0f), "accumulate");
+    Status s = append_all(g, residual, ops);
     if (!s)
-        s = check(dnnl_primitive_attr_set_post_ops(*out, ops), "accumulate");
+        s = check(dnnl_primitive_attr_set_post_ops(*out, ops), "set post-ops");
     dnnl_post_ops_destroy(ops);
     return s;
 }
@@ -115,7 +138,7 @@ static Status add_argument(CpuGemms *all, CpuGemm *row,
 }
 
 /* The scratchpad is the last argument; its size is reported. */
-static Status add_arguments(CpuGemms *all, CpuGemm *row, bool bias,
+static Status add_arguments(CpuGemms *all, CpuGemm *row, const PlanGemm *g,
                             const dnnl_memory_desc_t md[4],
                             const_dnnl_primitive_desc_t pd, size_t *out_scratch)
 {
@@ -124,9 +147,13 @@ static Status add_arguments(CpuGemms *all, CpuGemm *row, bool bias,
     const dnnl_memory_desc_t *scratch =
         dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
 
-    row->noperands = bias ? 4 : 3;
-    for (int i = 0; i < row->noperands; i++)
+    for (int i = 0; i < 3 + g->bias; i++)
         STATUS_TRY(add_argument(all, row, &md[i], what[i]));
+    if (g->residual)
+        STATUS_TRY(add_argument(
+            all, row, &md[2],
+            DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1));
+    row->noperands = row->nargs;
     *out_scratch = dnnl_memory_desc_get_size(scratch);
     return add_argument(all, row, scratch, DNNL_ARG_SCRATCHPAD);
 }
@@ -148,7 +175,7 @@ static Status make_primitive(CpuGemms *all, CpuGemm *row, const PlanGemm *g,
         "find a way to multiply"));
     s = check(dnnl_primitive_create(&row->primitive, pd), "prepare a product");
     if (!s)
-        s = add_arguments(all, row, g->bias, md, pd, out_scratch);
+        s = add_arguments(all, row, g, md, pd, out_scratch);
     dnnl_primitive_desc_destroy(pd);
     return s;
 }
@@ -170,7 +197,7 @@ static Status make_row(CpuGemms *all, uint32_t i, size_t *scratch)
     STATUS_TRY(describe_all(g, md));
     row->threads = products(g) < PARALLEL_PRODUCTS ? 1 : all->threads;
     omp_set_num_threads(row->threads);
-    s = make_attributes(g, &attributes);
+    s = make_attributes(g, &md[2], &attributes);
     if (!s)
         s = make_primitive(all, row, g, md, attributes, &need);
     omp_set_num_threads(all->threads);

@@ -223,9 +223,17 @@ typedef struct {
     uint32_t reserved;
 } PlanKernel;
 
-/* C[m,n] (+)= A[m,k] B[k,n] + bias[n], row-major; ld* is the distance between
- * stored rows and stride_* between matrices of the batch, in elements.
- * trans_a: A is stored as [k,m]; trans_b: B is stored as [n,k]. */
+typedef enum {
+    PLAN_NO_ACTIVATION,
+    PLAN_RELU,
+    PLAN_GELU_TANH, /* the Gaussian error linear unit, by its tanh formula */
+    PLAN_ACTIVATIONS
+} PlanActivation;
+
+/* C[m,n] = activation((C +) A[m,k] B[k,n] + bias[n] + R[m,n]), row-major; ld*
+ * is the distance between stored rows and stride_* between matrices of the
+ * batch, in elements.  trans_a: A is stored as [k,m]; trans_b: B is stored as
+ * [n,k].  R, the residual, is stored as C is. */
 typedef struct {
     int64_t m, n, k, batch;
     int64_t lda, ldb, ldc;
@@ -233,6 +241,9 @@ typedef struct {
     uint8_t trans_a, trans_b;
     uint8_t type_a, type_b, type_c, type_bias; /* PlanDtype */
     uint8_t accumulate, bias;                  /* flags */
+    uint8_t residual;                          /* flag; not with accumulate */
+    uint8_t activation;                        /* PlanActivation */
+    uint8_t reserved[6];
 } PlanGemm;
 
 typedef enum {
@@ -299,7 +310,7 @@ uint32_t plan_state_buffer(uint64_t address);
 
 typedef enum {
     PLAN_LAUNCH, /* index: kernel;     ptrs and imms in the kernel's order */
-    PLAN_GEMM,   /* index: gemm;       A, B, C [, bias] */
+    PLAN_GEMM,   /* index: gemm;       A, B, C [, bias] [, residual] */
     PLAN_COLLECTIVE, /* index: collective; source, destination */
     PLAN_SEND,       /* index: peer; aux: channel; source */
     PLAN_RECV,       /* index: peer; aux: channel; destination */
@@ -396,6 +407,7 @@ void plan_free(Plan *p);
 const char *plan_text(const Plan *p, PlanStr s);
 size_t plan_dtype_bytes(uint32_t dtype);
 const char *plan_dtype_name(uint32_t dtype);
+const char *plan_activation_name(uint32_t activation);
 const char *plan_field_name(uint32_t kind);
 const char *plan_batch_name(uint32_t batch);
 const char *plan_scalar_name(uint32_t scalar);

@@ -280,8 +280,11 @@ static bool must_gemm_types(PlanCheck *c, const PlanGemm *g)
                      "no such product of types") &&
            plan_must(c,
                      g->trans_a <= 1 && g->trans_b <= 1 && g->accumulate <= 1 &&
-                         g->bias <= 1,
-                     "no flag");
+                         g->bias <= 1 && g->residual <= 1,
+                     "no flag") &&
+           plan_must(c, g->activation < PLAN_ACTIVATIONS, "no activation") &&
+           plan_must(c, !g->residual || !g->accumulate,
+                     "a residual beside what C holds");
 }
 
 static bool check_gemm(PlanCheck *c, const PlanGemm *g)

@@ -174,19 +174,22 @@ static bool must_gemm_bytes(PlanCheck *c, const PlanInstr *in,
            must_bytes(c, in, 0, a, g->type_a) &&
            must_bytes(c, in, 1, b, g->type_b) &&
            must_bytes(c, in, 2, d, g->type_c) &&
-           (!g->bias || must_bytes(c, in, 3, g->n, g->type_bias));
+           (!g->bias || must_bytes(c, in, 3, g->n, g->type_bias)) &&
+           (!g->residual || must_bytes(c, in, 3u + g->bias, d, g->type_c));
 }
 
 static bool check_gemm(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 {
-    static const char *const gemm_shapes[2][2] = {{"rrw", "rrwr"},
-                                                  {"rrb", "rrbr"}};
+    /* by accumulation, then by how many operands follow */
+    static const char *const gemm_shapes[2][3] = {{"rrw", "rrwr", "rrwrr"},
+                                                  {"rrb", "rrbr", "rrbrr"}};
     const PlanGemm *g;
 
     if (!plan_must_row(c, in->index, c->p->gemms.n, "gemm"))
         return false;
     g = &c->p->gemms.v[in->index];
-    return must_shape(c, s, in, gemm_shapes[g->accumulate][g->bias]) &&
+    return must_shape(c, s, in, 
+                      gemm_shapes[g->accumulate][g->bias + g->residual]) &&
            must_gemm_bytes(c, in, g);
 }
 

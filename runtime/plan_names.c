@@ -28,6 +28,14 @@ const char *plan_op_name(uint32_t op)
     return SPELL(names, op);
 }
 
+const char *plan_activation_name(uint32_t activation)
+{
+    static const char *const names[PLAN_ACTIVATIONS] = {"none", "relu",
+                                                        "gelu_tanh"};
+
+    return SPELL(names, activation);
+}
+
 const char *plan_collective_name(uint32_t kind)
 {
     static const char *const names[PLAN_COLLECTIVES] = {

@@ -68,9 +68,12 @@ static void print_gemm(const Plan *p, uint32_t index, Buf *out)
         buf_printf(out, " batch %lld (%lld, %lld, %lld)", (long long)g->batch,
                    (long long)g->stride_a, (long long)g->stride_b,
                    (long long)g->stride_c);
-    buf_printf(out, " ld %lld %lld %lld%s%s", (long long)g->lda,
+    buf_printf(out, " ld %lld %lld %lld%s%s%s", (long long)g->lda,
                (long long)g->ldb, (long long)g->ldc,
-               g->accumulate ? " accumulate" : "", g->bias ? " bias" : "");
+               g->accumulate ? " accumulate" : "", g->bias ? " bias" : "",
+               g->residual ? " residual" : "");
+    if (g->activation)
+        buf_printf(out, " %s", plan_activation_name(g->activation));
 }
 
 static void print_collective(const Plan *p, uint32_t index, Buf *out)

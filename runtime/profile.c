@@ -125,10 +125,13 @@ static void row_name(const Plan *p, const Row *row, char *out, size_t cap)
         snprintf(out, cap, "%s", plan_text(p, p->kernels.v[in->index].symbol));
     } else if (in->op == PLAN_GEMM) {
         g = &p->gemms.v[in->index];
-        snprintf(out, cap, "gemm %lldx%lldx%lld%s%s%s %s>%s", (long long)g->m,
-                 (long long)g->n, (long long)g->k, g->trans_a ? " At" : "",
-                 g->trans_b ? " Bt" : "", g->accumulate ? " +=" : "",
-                 plan_dtype_name(g->type_a), plan_dtype_name(g->type_c));
+        snprintf(out, cap, "gemm %lldx%lldx%lld%s%s%s %s>%s%s%s %s",
+                 (long long)g->m, (long long)g->n, (long long)g->k,
+                 g->trans_a ? " At" : "", g->trans_b ? " Bt" : "",
+                 g->accumulate ? " +=" : "", plan_dtype_name(g->type_a),
+                 plan_dtype_name(g->type_c), g->bias ? " +bias" : "",
+                 g->residual ? " +residual" : "",
+                 g->activation ? plan_activation_name(g->activation) : "");
     } else {
         plan_instr_text(p, row->instr, out, cap);
     }

@@ -59,7 +59,19 @@ static const Fault op_faults[] = {
      "needs the attribute `dtype`"},
     {"%w : bf16[f=8, h=4],\n    %u", "%w : bf16[f=8, h=5],\n    %u",
      "the operands' sizes of h differ"},
-    {"each=[sbf, sbf]", "each=[sbf]", "needs `each`"},
+    {"each=[sbf, sbf]", "each=[sbf]", "has 1 results, not 2"},
+    {", each=[sbf, sbf]", "", "no `callee` or `each`"},
+    {"%y, %w, %b, %x {", "%y, %w, %x {", "needs `each`"},
+    {"%y, %w, %b, %x {", "%y, %w, %x, %b {",
+     "bias 1 is not what the rows of its result need"},
+    {"%y, %w, %b, %x {", "%y, %w, %b, %y {",
+     "residual 1 is not of its result's type"},
+    {"act=gelu_tanh", "act=silu", "`act` names no activation"},
+    {"%z = dots %y, %w, %b, %x {dtype=f32, each=[sbh], bias=1, residual=1, "
+     "act=gelu_tanh} : f32[s=6, b=2, h=4]",
+     "%z = dots %y, %w {dtype=f32, each=[hsb], act=relu} : "
+     "f32[h=4, s=6, b=2]",
+     "product 1 is no single one"},
     {"dots_sum %1, %2, %w, %u", "dots_sum %1, %w, %u", "needs legal `dims`"},
     {"tensors=[@w, @u]", "tensors=[@w]", "needs `tensors`, one per operand"},
     {"dots_accum %1, %2, %3 {tensors=[@w, @u]}",
@@ -186,6 +198,24 @@ static const Fault layout_faults[] = {
      "%b = rotate %a {rotary=8} : f32[s=8, b=4, d=8] {b@dp d@tp}\n"
      "%c = const {value=1} : f32 {}",
      "d must be whole on a rank"},
+    /* epilogues */
+    {"%y = dot %o, %wo {dims=sbh, dtype=f32}",
+     "%y = dots %o, %wo, %w {dtype=f32, each=[sbh], bias=1}",
+     "its epilogue is applied to a partial sum"},
+    {"%o, %lse = attention %q",
+     "%b = sum %wq {dims=grd} : f32[g=2, r=2, d=4] {g@tp.0 r@tp.1}\n"
+     "%b9 = all_gather %b {dim=r, axes=tp.1} : f32[g=2, r=2, d=4] {g@tp.0}\n"
+     "%q9 = dots %n.2, %wq, %b9 {dtype=f32, each=[sbgrd], bias=1} : "
+     "f32[s=8, b=4, g=2, r=2, d=4] {b@dp g@tp.0 r@tp.1}\n"
+     "%o, %lse = attention %q",
+     "bias 1 is not split as its result"},
+    {"%o, %lse = attention %q",
+     "%k9 = all_gather %k {dim=g, axes=tp.0} : f32[s=8, b=4, g=2, d=4] "
+     "{b@dp}\n"
+     "%k8 = dots %n.2, %wk, %k9 {dtype=f32, each=[sbgd], residual=1} : "
+     "f32[s=8, b=4, g=2, d=4] {b@dp g@tp.0}\n"
+     "%o, %lse = attention %q",
+     "residual 1 is not split as its result"},
     /* collectives that do not do what their layouts say */
     {"%n.2 = all_gather !tp %n {dim=s, axes=tp}",
      "%n.2 = all_gather !tp %n {dim=s, axes=tp.0}",

@@ -1,14 +1,16 @@
 /* runtime_gemm_test.c - every kind of gemm row against three loops.
  *
  * Operands are small integers, so that products and sums are exact in f32 and
- * in bf16 (below 257) and must agree to the last bit whatever the order.
+ * in bf16 (below 257) and must agree to the last bit whatever the order.  Only
+ * the Gaussian unit rounds; it is compared with its formula in f64.
  */
 #include "runtime_plan.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
-enum { PART = 4096 }; /* bytes per operand in the arena */
+enum { PART = 4096, OPERANDS = 5 }; /* bytes per operand in the arena */
 
 static void store(char *base, int64_t i, uint8_t dtype, float value)
 {
@@ -61,13 +63,49 @@ static float expected(const PlanGemm *g, int64_t batch, int64_t i, int64_t j)
                      (g->trans_a ? k * g->lda + i : i * g->lda + k)) *
                small(batch * g->stride_b +
                      (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
-    return g->bias ? sum + small(j) : sum;
+    if (g->bias)
+        sum += small(j);
+    if (g->residual)
+        sum += small(batch * g->stride_c + i * g->ldc + j);
+    return sum;
+}
+
+/* Hendrycks & Gimpel 2016: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+static float activated(uint8_t activation, float sum)
+{
+    double x = sum;
+
+    if (activation == PLAN_RELU)
+        return sum > 0 ? sum : 0;
+    if (activation == PLAN_GELU_TANH)
+        return (float)(0.5 * x *
+                       (1 + tanh(sqrt(2 / acos(-1)) *
+                                 (x + 0.044715 * x * x * x))));
+    return sum;
+}
+
+/* f32: a unit in the sixth digit of what is added up; bf16: its rounding. */
+static float tolerance(const PlanGemm *g, float value)
+{
+    if (g->activation != PLAN_GELU_TANH)
+        return 0;
+    return g->type_c == PLAN_F32 ? 2e-5f : 2e-5f + fabsf(value) / 256;
+}
+
+static void check_element(const PlanGemm *g, const char *c, int64_t batch,
+                          int64_t i, int64_t j)
+{
+    float want = activated(g->activation, expected(g, batch, i, j));
+
+    assert_float_equal(
+        fetch(c, batch * g->stride_c + i * g->ldc + j, g->type_c), want,
+        tolerance(g, want));
 }
 
 static void check_gemm(const PlanGemm *g)
 {
-    PlanBuilder *b = tiny_builder(1, 4 * PART);
-    char *operand[4];
+    PlanBuilder *b = tiny_builder(1, OPERANDS * PART);
+    char *operand[OPERANDS];
     Device *d;
     Plan p;
 
@@ -75,20 +113,18 @@ static void check_gemm(const PlanGemm *g)
     plan_segment_begin(b, "main");
     p = tiny_load(b);
     assert_null(device_cpu.open(&(DeviceConfig){&p, NULL, 2}, &d));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < OPERANDS; i++)
         operand[i] = device_cpu.memory(d, 0) + (size_t)i * PART;
     fill_operand(operand[0], g->type_a);
     fill_operand(operand[1], g->type_b);
     fill_operand(operand[2], g->type_c);
-    fill_operand(operand[3], g->type_bias);
+    fill_operand(operand[3], g->bias ? g->type_bias : g->type_c);
+    fill_operand(operand[4], g->type_c);
     assert_null(device_cpu.gemm(d, 0, (void *const *)operand));
     for (int64_t n = 0; n < g->batch; n++)
         for (int64_t i = 0; i < g->m; i++)
             for (int64_t j = 0; j < g->n; j++)
-                assert_float_equal(fetch(operand[2],
-                                         n * g->stride_c + i * g->ldc + j,
-                                         g->type_c),
-                                   expected(g, n, i, j), 0);
+                check_element(g, operand[2], n, i, j);
     /* what lies between the rows of C is left alone */
     if (g->ldc > g->n)
         assert_float_equal(fetch(operand[2], g->n, g->type_c), small(g->n), 0);
@@ -96,10 +132,11 @@ static void check_gemm(const PlanGemm *g)
     plan_free(&p);
 }
 
-/* All 2^4 combinations of transposition, accumulation and bias. */
+/* All combinations of transposition, accumulation or residual, bias and
+ * activation. */
 static void check_flags(uint8_t in, uint8_t out, int64_t batch)
 {
-    for (int f = 0; f < 16; f++) {
+    for (int f = 0; f < 32 * PLAN_ACTIVATIONS; f++) {
         bool ta = f & 1, tb = f & 2;
         PlanGemm g = {.m = 5,
                       .n = 7,
@@ -109,10 +146,14 @@ static void check_flags(uint8_t in, uint8_t out, int64_t batch)
                       .trans_b = tb,
                       .accumulate = f >> 2 & 1,
                       .bias = f >> 3 & 1,
+                      .residual = f >> 4 & 1,
+                      .activation = (uint8_t)(f >> 5),
                       .type_a = in,
                       .type_b = in,
                       .type_c = out,
                       .type_bias = PLAN_F32};
+        if (g.accumulate && g.residual)
+            continue;
         g.lda = (ta ? g.m : g.k) + 2;
         g.ldb = (tb ? g.k : g.n) + 1;
         g.ldc = g.n + 3;
