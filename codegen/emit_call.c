@@ -76,7 +76,8 @@ static void layer_state(Call *c, const StateUse *use)
     const MemState *s = memplan_state(e->mem, e->pp, use->tensor, use->field);
 
     if (c->scan.over == 'l') {
-        uint32_t slot = memplan_slot(e->m, e->pp, (uint32_t)c->scan.first);
+        uint32_t slot = memplan_slot(e->m, e->pp, use->tensor,
+                                     (uint32_t)c->scan.first);
         o = plan_address((uint64_t)(s->address + slot * s->layer_stride),
                          (uint64_t)s->bytes, PLAN_READ);
         o.buffer = plan_state_buffer((uint64_t)s->address);

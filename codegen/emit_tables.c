@@ -53,7 +53,8 @@ static int64_t total_params(const Module *m)
     for (uint32_t i = 1; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.v[i];
         if (t->parameter)
-            total += type_elems(&t->logical) * (t->per_layer ? m->nlayers : 1);
+            total += type_elems(&t->logical) *
+                     tensor_layers(m, (TensorId){i}, 0, m->nlayers);
     }
     return total;
 }
@@ -208,17 +209,18 @@ static void export_fill(Emit *e, const Tensor *t, PlanTensor *out)
     out->column_offset = x->transpose ? x->row_offset : 0;
 }
 
-/* Global numbers of the layers held, by slot. */
-static PlanRange layers_list(Emit *e)
+/* Global numbers of the layers of which a tensor is held, by slot. */
+static PlanRange layers_list(Emit *e, TensorId t)
 {
     uint32_t *list = arena_array(e->arena, uint32_t, e->m->nlayers);
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < e->m->stages.n; i++) {
         const PipeStage *s = &e->m->stages.v[i];
-        for (uint32_t l = 0; l < s->nlayers; l++)
-            if (s->pp == e->pp || e->mem->npp == 1)
-                list[n++] = s->first_layer + l;
+        for (uint32_t l = s->first_layer; l < s->first_layer + s->nlayers; l++)
+            if ((s->pp == e->pp || e->mem->npp == 1) &&
+                tensor_in_layer(e->m, t, l))
+                list[n++] = l;
     }
     return plan_add_list(e->b, list, n);
 }
@@ -234,7 +236,7 @@ static void tensor_emit(Emit *e, TensorId id)
         e->b,
         t->per_layer ? arena_printf(e->arena, "layers.{l}.%s", name) : name);
     if (t->per_layer)
-        row.layers = layers_list(e);
+        row.layers = layers_list(e, id);
     if (t->file.name.i)
         export_fill(e, t, &row);
     plan_add_tensor(e->b, &row);

@@ -25,8 +25,9 @@ static Rows list_rows(const Module *m)
     for (uint32_t i = 1; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.v[i];
 
-        for (int64_t l = 0; t->parameter && l < (int64_t)m->nlayers; l++) {
-            vec_push(&rows, ((Row){t, t->per_layer ? l : -1}));
+        for (uint32_t l = 0; t->parameter && l < m->nlayers; l++) {
+            if (tensor_in_layer(m, (TensorId){i}, l))
+                vec_push(&rows, ((Row){t, t->per_layer ? (int64_t)l : -1}));
             if (!t->per_layer)
                 break;
         }

@@ -53,6 +53,34 @@ static void groups_check(Check *c)
                        "top_k, and a group has top_k / group_top_k experts");
 }
 
+/* ---- which layers ------------------------------------------------------- */
+
+static void freq_check(Check *c)
+{
+    const Spec *s = c->spec;
+    const SpecIntList *freq = &s->model.moe.layer_freq;
+    bool every = freq->n == 1 && freq->v[0] > 0, bits = true, any = every;
+
+    for (uint32_t i = 0; i < freq->n; i++) {
+        bits &= freq->v[i] <= 1;
+        any |= freq->v[i] != 0;
+    }
+    if (!any) {
+        check_fail(c, "MC0113", "model.moe.layer_freq",
+                   "layer_freq leaves no layer with experts");
+        diag_help(c->diag, "remove model.moe for a dense model");
+    } else if (!every && !bits) {
+        check_fail(c, "MC0113", "model.moe.layer_freq",
+                   "a list of layer_freq says 0 (dense) or 1 (experts) for "
+                   "each layer");
+    } else if (!every && freq->n != (uint64_t)s->model.num_layers) {
+        check_fail(c, "MC0113", "model.moe.layer_freq",
+                   "layer_freq lists %u layers, but num_layers = %lld", freq->n,
+                   (long long)s->model.num_layers);
+        check_because(c, "model.num_layers");
+    }
+}
+
 /* ---- the ranks ----------------------------------------------------------- */
 
 static int64_t expert_tp(const Spec *s)
@@ -130,6 +158,7 @@ void moe_check(Check *c)
         dense_check(c);
         return;
     }
+    freq_check(c);
     top_k_check(c);
     bias_check(c);
     groups_check(c);
@@ -149,12 +178,6 @@ void moe_check_built(Check *c)
 
     if (s->model.moe.num_experts == 0)
         return;
-    for (uint32_t i = 0; i < s->model.moe.layer_freq.n; i++)
-        if (s->model.moe.layer_freq.v[i] != 1) {
-            not_built(c, "model.moe.layer_freq",
-                      "mixing dense layers with layers of experts");
-            break;
-        }
     if (s->model.linear_bias)
         not_built(c, "model.linear_bias", "a bias of experts");
     if (s->model.moe.balance == MOE_AUX_LOSS &&

@@ -70,6 +70,21 @@ typedef struct {
     uint32_t n;
 } StageTable;
 
+/* ---- layers.c: kinds of layers ------------------------------------------- */
+
+/* What may differ between the layers of a model. */
+typedef struct {
+    bool experts; /* in the place of the MLP */
+    SpecCpComm cp_comm;
+} LayerKind;
+
+typedef struct {
+    const LayerKind *kinds;
+    uint32_t nkinds;
+    const uint8_t *of; /* by layer */
+    uint32_t n;
+} LayerTable;
+
 /* ---- schedule_file.c: a schedule from a CSV file ------------------------- */
 
 typedef struct {
@@ -111,6 +126,7 @@ typedef struct {
 #include "frontend/schema.def"
     SpecDerived derived;
     StageTable stages;
+    LayerTable layers;
     const char *schedule_path; /* the file that parallel.schedule names */
     const ScheduleFile *schedule_file;
     Loc *locs; /* by row of schema.def */
@@ -160,6 +176,7 @@ Spec *spec_shrink(Arena *a, const Spec *s);
 LrSchedule spec_lr(const Spec *s);
 /* Whether the MLP has a gate beside the up projection. */
 bool spec_gated(const Spec *s);
+const LayerKind *spec_layer(const Spec *s, int64_t layer);
 StageTable stage_table(const Spec *s);
 /* Whether the second half of the stages runs up the ranks again. */
 bool spec_v_shaped(const Spec *s);
@@ -174,8 +191,6 @@ typedef struct {
     int64_t heads, ring;
 } CpSplit;
 
-/* How attention communicates over cp, in every layer. */
-SpecCpComm spec_cp_comm(const Spec *s);
 /* Whether attention does so in any layer. */
 bool spec_uses_cp_comm(const Spec *s, SpecCpComm comm);
 CpSplit spec_cp_split(const Spec *s, SpecCpComm comm);

@@ -118,6 +118,9 @@ bool value_set_default(Arena *a, Diag *d, const Key *key, Loc loc, Spec *s);
 /* The word that stands for 0, or NULL if the default is a number. */
 const char *value_zero_word(const Key *key);
 
+/* int_list.c: "([0]*3+[1]*58)"; false if it is no such list. */
+bool int_list_read(Arena *a, const char *text, SpecIntList *out);
+
 /* ---- print.c ------------------------------------------------------------ */
 
 /* The value as YAML, for the normal form and for messages. */
@@ -143,6 +146,9 @@ bool schedule_file_check(Check *c);
 void derive_values(Spec *s);
 /* INT64_MAX where the product does not fit. */
 int64_t product_saturated(int64_t a, int64_t b);
+
+/* layers.c: fills s->layers. */
+void layers_build(Check *c);
 
 /* Reports every broken rule. */
 void check_rules(Check *c);

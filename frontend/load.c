@@ -326,6 +326,7 @@ static Spec *spec_finish(Loader *l, const char *name)
         return NULL;
     stages_build(&check);
     derive_values(s);
+    layers_build(&check);
     check_rules(&check);
     check_built(&check);
     return diag_errors(l->diag) ? NULL : s;

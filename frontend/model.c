@@ -3,7 +3,7 @@
  * Each kind of block is one function, however many layers the model has:
  *
  *   step(tokens[m,s,b], labels)   scan over microbatches of
- *     micro(tokens[s,b], labels)  embed, scan over layers of `layer`, head
+ *     micro(tokens[s,b], labels)  embed, scans over layers of `layer`, head
  *       head                      final norm, scan over token chunks of
  *         head.chunk              logits and cross-entropy, which adds to @loss
  *
@@ -47,21 +47,45 @@ static uint32_t batch_params(Model *x, FuncId f, TypeId type, ValueId *out)
     return n;
 }
 
+/* One function per kind. */
+static FuncId *build_layers(Model *x)
+{
+    FuncId *layers = arena_array(x->m->arena, FuncId, x->spec->layers.nkinds);
+
+    for (; x->kind < x->spec->layers.nkinds; x->kind++)
+        layers[x->kind] = model_layer(x);
+    x->kind = 0;
+    return layers;
+}
+
+/* A scan over each run of layers of one kind, one after the other. */
+static ValueId scan_layers(Model *x, const FuncId *layers, ValueId y)
+{
+    const uint8_t *of = x->spec->layers.of;
+
+    for (int64_t first = 0, end; first < x->layers; first = end) {
+        Scan scan = {layers[of[first]], 'l', first, 0, false};
+        NodeId n;
+        for (end = first; end < x->layers && of[end] == of[first]; end++)
+            scan.count++;
+        n = ir_call(x->m, x->f, scan, &y, ">", ">", x->loc);
+        y = node_res(node_of(x->m, n), 0);
+    }
+    return y;
+}
+
 static FuncId build_micro(Model *x, TensorId loss)
 {
     FuncId embed = build_embed(x);
-    FuncId layer = model_layer(x);
+    FuncId *layers = build_layers(x);
     FuncId head = model_head(x, loss);
     FuncId f = model_begin(x, "micro", "training.micro_batch_size");
     ValueId args[3];
     uint32_t nargs = batch_params(x, f, model_type(x, DT_I32, "sb"), args);
     Scan once = {embed, 0, 0, 1, false};
-    Scan layers = {layer, 'l', 0, x->layers, false};
     NodeId n = ir_call(x->m, f, once, args, ".", ".", x->loc);
-    ValueId y = node_res(node_of(x->m, n), 0);
 
-    n = ir_call(x->m, f, layers, &y, ">", ">", x->loc);
-    args[0] = node_res(node_of(x->m, n), 0);
+    args[0] = scan_layers(x, layers, node_res(node_of(x->m, n), 0));
     once.callee = head;
     ir_call(x->m, f, once, args, "..." + 3 - nargs, "", x->loc);
     return f;
@@ -133,6 +157,7 @@ Module *model_build(Arena *a, Diag *d, const Spec *spec)
     build_stages(&x);
     loss = model_metric(&x, "loss", "", false);
     vec_push(&m->entry, build_step(&x, build_micro(&x, loss)));
+    model_kinds(&x);
     m->props = PROP_INFERRED;
     return m;
 }

@@ -69,6 +69,11 @@ static ValueId rope(Model *x, ValueId q, ValueId cosine, ValueId sine)
                                        model_binary(x, OP_MUL, turned, sine)));
 }
 
+static const LayerKind *layer_kind(const Model *x)
+{
+    return &x->spec->layers.kinds[x->kind];
+}
+
 /* One of q, k, v from the normed input: projection, bias, norm of heads. */
 static ValueId head_input(Model *x, ValueId n, const char *weight,
                           const char *dims, const char *head_norm)
@@ -116,7 +121,7 @@ static ValueId in_module(Model *x, ValueId v, SpecModule module)
 static AttrsId attention_attrs(Model *x)
 {
     const int64_t window = x->spec->model.sliding_window;
-    AxisSet ring = model_ring(x, spec_cp_comm(x->spec));
+    AxisSet ring = model_ring(x, layer_kind(x)->cp_comm);
     Attr list[3] = {attr_of_int(AK_CAUSAL, 1)};
     uint32_t n = 1;
 
@@ -143,7 +148,7 @@ static ValueId attention(Model *x, ValueId n)
     model_at(x, "model.num_attention_heads");
     for (int i = 0; x->spec->parallel.cp > 1 && i < 3; i++)
         qkv[i] = attention_input(
-            x, qkv[i], model_attention_hint(spec_cp_comm(x->spec)));
+            x, qkv[i], model_attention_hint(layer_kind(x)->cp_comm));
     o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3, attention_attrs(x), x->loc);
     if (x->spec->parallel.cp > 1)
         model_hint(x, o, "heads");
@@ -259,16 +264,18 @@ static ValueId residual(Model *x, ValueId a, ValueId b)
 
 FuncId model_layer(Model *x)
 {
-    FuncId f = model_begin(x, "layer", "model.num_layers");
+    const char *name = x->spec->layers.nkinds == 1
+                           ? "layer"
+                           : arena_printf(x->m->arena, "layer.%u", x->kind);
+    FuncId f = model_begin(x, name, "model.num_layers");
     ValueId in = func_param(x->m, f, model_type(x, x->compute, "sbh"), "x");
     ValueId mid, out;
 
     model_hint(x, in, "residual");
     mid = residual(x, in, attention(x, model_norm(x, in, "norm1")));
     out = model_norm(x, mid, "norm2");
-    out = x->spec->model.moe.num_experts
-              ? model_moe(x, out)
-              : model_mlp(x, out, "", "sb", "residual");
+    out = layer_kind(x)->experts ? model_moe(x, out)
+                                 : model_mlp(x, out, "", "sb", "residual");
     out = residual(x, mid, out);
     model_result(x, model_name(x, out, "y"));
     return f;

@@ -11,6 +11,7 @@ typedef struct {
     FuncId f; /* the function under construction */
     Loc loc;  /* the YAML key that the next nodes come from */
     DType compute;
+    uint32_t kind; /* of the layer under construction */
     bool gpt2; /* Hugging Face names of the GPT-2 family */
     int64_t s, b, h, g, r, d, f_, v, p, layers;
 } Model;
@@ -41,6 +42,9 @@ ValueId model_param(Model *x, const char *name);
 /* A sum over one step, perhaps for each layer.  Made at its first use. */
 TensorId model_metric(Model *x, const char *name, const char *dims,
                       bool per_layer);
+/* Once all is built: which kind each layer is.  A tensor that every layer has
+ * lists no kinds. */
+void model_kinds(Model *x);
 
 /* ---- model_spell.c: nodes in few words ----------------------------------- */
 
@@ -71,6 +75,7 @@ ValueId model_norm(Model *x, ValueId a, const char *weight);
  * tells its weights from those of others, `hint` is for the result. */
 ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
                   const char *hint);
+/* The layer of x->kind. */
 FuncId model_layer(Model *x);
 
 /* ---- model_moe.c: a mixture of experts ----------------------------------- */

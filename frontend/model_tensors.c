@@ -281,6 +281,7 @@ ValueId model_param(Model *x, const char *name)
 
     if (t.i == 0)
         t = add_param(x, name);
+    tensor_of(x->m, t)->kinds |= 1u << x->kind;
     return ir_read(x->m, x->f, t, FIELD_PARAM, x->loc);
 }
 
@@ -290,8 +291,10 @@ TensorId model_metric(Model *x, const char *name, const char *dims,
     TensorId made = tensor_find(x->m, sym_intern(x->m->names, name));
     Tensor t = {0};
 
-    if (made.i)
+    if (made.i) {
+        tensor_of(x->m, made)->kinds |= 1u << x->kind;
         return made;
+    }
     t.name = sym_intern(x->m->names, name);
     t.type = model_type(x, DT_F32, dims);
     t.per_layer = per_layer;
@@ -301,6 +304,21 @@ TensorId model_metric(Model *x, const char *name, const char *dims,
         t.field_dtype[i] = DT_F32;
         t.rest[i] = layout_whole(x->m);
     }
+    t.kinds = 1u << x->kind;
     t.loc = x->loc;
     return tensor_new(x->m, &t);
+}
+
+void model_kinds(Model *x)
+{
+    LayerTable table = x->spec->layers;
+    uint32_t all = (uint32_t)((1ull << table.nkinds) - 1);
+
+    for (uint32_t i = 1; i < x->m->tensors.n; i++) {
+        Tensor *t = &x->m->tensors.v[i];
+        if (!t->per_layer || t->kinds == all)
+            t->kinds = 0;
+    }
+    for (uint32_t l = 0; table.nkinds > 1 && l < table.n; l++)
+        vec_push(&x->m->kind, table.of[l]);
 }

@@ -8,11 +8,6 @@
  */
 #include "frontend/frontend_priv.h"
 
-SpecCpComm spec_cp_comm(const Spec *s)
-{
-    return (SpecCpComm)s->parallel.cp_comm.v[0];
-}
-
 CpSplit spec_cp_split(const Spec *s, SpecCpComm comm)
 {
     CpSplit split = {1, 1};

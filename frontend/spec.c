@@ -91,19 +91,57 @@ static void vocab_shrink(Spec *s)
     s->model.vocab_size = 2 * SMALL_DIVISOR * s->parallel.tp - (padded ? 3 : 0);
 }
 
-/* None, one or two layers per chunk, as a layout. */
+/* Which layers of a stage stay: two of each run of one kind, unless the same
+ * three kinds have stood in a row before. */
+static bool layer_stays(const Spec *s, const Stage *stage, int64_t i)
+{
+    const uint8_t *of = s->layers.of + stage->first_layer;
+
+    if (i < SMALL_LAYERS)
+        return true;
+    if (of[i] == of[i - 1] && of[i] == of[i - 2])
+        return false;
+    for (int64_t k = 2; k < i; k++)
+        if (memcmp(&of[k - 2], &of[i - 2], 3) == 0)
+            return false;
+    return true;
+}
+
+/* A list per layer keeps the elements of the layers that stay. */
+static void lists_shrink(Arena *a, Spec *s, const int64_t *kept)
+{
+    int64_t n = s->model.num_layers;
+    int64_t *freq = arena_array(a, int64_t, n);
+    int *comm = arena_array(a, int, n);
+
+    for (int64_t i = 0; i < n; i++) {
+        freq[i] = spec_layer(s, kept[i])->experts;
+        comm[i] = (int)spec_layer(s, kept[i])->cp_comm;
+    }
+    if (s->model.moe.num_experts)
+        s->model.moe.layer_freq = (SpecIntList){freq, (uint32_t)n};
+    if (s->parallel.cp_comm.n > 1)
+        s->parallel.cp_comm = (SpecChoiceList){comm, (uint32_t)n};
+}
+
+/* A few layers per chunk, as a layout. */
 static void layers_shrink(Arena *a, Spec *s)
 {
+    int64_t *kept = arena_array(a, int64_t, s->model.num_layers);
     Buf layout = {0};
 
     s->model.num_layers = 0;
     for (uint32_t i = 0; i < s->stages.n; i++) {
-        int64_t n = MC_MIN(s->stages.v[i].num_layers, SMALL_LAYERS);
-        s->model.num_layers += n;
+        const Stage *stage = &s->stages.v[i];
         buf_puts(&layout, i ? "|" : "E");
-        for (int64_t l = 0; l < n; l++)
+        for (int64_t l = 0; l < stage->num_layers; l++) {
+            if (!layer_stays(s, stage, l))
+                continue;
+            kept[s->model.num_layers++] = stage->first_layer + l;
             buf_puts(&layout, "t");
+        }
     }
+    lists_shrink(a, s, kept);
     buf_puts(&layout, "L");
     s->parallel.pp_layout = arena_strdup(a, buf_str(&layout));
     s->parallel.pp_first_layers = s->parallel.pp_last_layers = 0;
@@ -192,6 +230,7 @@ Spec *spec_shrink(Arena *a, const Spec *s)
     window_shrink(small, s);
     mc_assert(stages_build(&check));
     derive_values(small);
+    layers_build(&check);
     diag_free(d);
     return small;
 }

@@ -215,6 +215,15 @@ static const Node *list_first(const Node *n, uint32_t *out_n)
     return n->kind == NODE_LIST ? n->first : n;
 }
 
+static bool int_list_check(Diag *d, const Key *key, const Node *n,
+                           const SpecIntList *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!range_check(d, key, n, (double)list->v[i]))
+            return false;
+    return true;
+}
+
 static bool int_list_parse(Arena *a, Diag *d, const Key *key, const Node *n,
                            SpecIntList *out)
 {
@@ -222,6 +231,8 @@ static bool int_list_parse(Arena *a, Diag *d, const Key *key, const Node *n,
     const Node *item = list_first(n, &count);
     int64_t *v = arena_array(a, int64_t, count);
 
+    if (n->kind == NODE_SCALAR && int_list_read(a, n->text, out))
+        return int_list_check(d, key, n, out);
     for (uint32_t i = 0; i < count; i++, item = item->next)
         if (!int_parse(d, key, item, &v[i]))
             return false;

@@ -192,7 +192,8 @@ void state_new(Eval *e, EvalRank *r);
 EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
                        int64_t layer);
 /* The layers a rank holds, in order of chunk, then layer; returns how many. */
-uint32_t state_layers(const Eval *e, const EvalRank *r, uint32_t *out);
+uint32_t state_layers(const Eval *e, const EvalRank *r, TensorId t,
+                      uint32_t *out);
 /* What an addition goes into; NULL after a fault. */
 EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer);
 /* Whether an array fits one layer of a field as it rests; else a fault. */

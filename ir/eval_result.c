@@ -142,6 +142,8 @@ static void field_assemble(Eval *e, TensorId t, Field f, EvalArray *out)
 
     for (; p.layer < (tensor->per_layer ? e->m->nlayers : 1); p.layer++) {
         p.at = first + p.layer;
+        if (!tensor_in_layer(e->m, t, p.layer))
+            continue;
         p.touched = false;
         for (uint32_t i = 0; i < e->nranks; i++)
             p.touched |= e->ranks[i].touched[p.at];

@@ -21,34 +21,36 @@ void state_new(Eval *e, EvalRank *r)
     r->touched = arena_array(e->arena, bool, e->nstate + 1);
 }
 
-uint32_t state_layers(const Eval *e, const EvalRank *r, uint32_t *out)
-{
-    const Module *m = e->m;
-    uint32_t n = 0;
-
-    if (!(m->props & PROP_PIPELINED)) {
-        for (; n < m->nlayers; n++)
-            out[n] = n;
-        return n;
-    }
-    for (uint32_t i = 0; i < m->stages.n; i++) /* in data-flow order */
-        for (uint32_t l = 0; l < m->stages.v[i].nlayers; l++)
-            if (m->stages.v[i].pp == r->pp)
-                out[n++] = m->stages.v[i].first_layer + l;
-    return n;
-}
-
-bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer)
+/* Whether the rank has a layer at all. */
+static bool holds_layer(const Eval *e, const EvalRank *r, uint32_t layer)
 {
     const Module *m = e->m;
 
-    if (!tensor_of(e->m, t)->per_layer || !(m->props & PROP_PIPELINED))
+    if (!(m->props & PROP_PIPELINED))
         return true;
     for (uint32_t i = 0; i < m->stages.n; i++)
         if (m->stages.v[i].pp == r->pp &&
             layer - m->stages.v[i].first_layer < m->stages.v[i].nlayers)
             return true;
     return false;
+}
+
+/* Later stages of a rank hold later layers. */
+uint32_t state_layers(const Eval *e, const EvalRank *r, TensorId t,
+                      uint32_t *out)
+{
+    uint32_t n = 0;
+
+    for (uint32_t l = 0; l < e->m->nlayers; l++)
+        if (tensor_in_layer(e->m, t, l) && holds_layer(e, r, l))
+            out[n++] = l;
+    return n;
+}
+
+bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer)
+{
+    return !tensor_of(e->m, t)->per_layer ||
+           (tensor_in_layer(e->m, t, layer) && holds_layer(e, r, layer));
 }
 
 /* ---- initial values ---- */
@@ -171,11 +173,12 @@ static uint32_t step_layers(EvalStep *s, TensorId t, uint32_t *out)
     if (!tensor->per_layer)
         return 1;
     if (stacked(s, t))
-        return state_layers(s->e, s->rank, out);
+        return state_layers(s->e, s->rank, t, out);
     out[0] = (uint32_t)s->frame->layer;
     if (out[0] < s->e->m->nlayers && state_holds(s->e, s->rank, t, out[0]))
         return 1;
-    step_fault(s, "MC0752", "layer %d is not held here", (int)s->frame->layer);
+    step_fault(s, "MC0752", "layer %d of @%s is not held here",
+               (int)s->frame->layer, sym_text(s->e->m->names, tensor->name));
     return 0;
 }
 

@@ -34,7 +34,8 @@ IR_ID(NodeId);
 IR_ID(FuncId);
 IR_ID(TensorId);
 
-enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 8 };
+enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 8,
+       IR_MAX_KINDS = 32 };
 
 /* ---- mesh.c: the machine as mixed-radix numbers -------------------------- */
 
@@ -136,6 +137,7 @@ typedef struct {
     TypeId type;  /* one layer's worth; padded sizes; compute dtype */
     Type logical; /* unpadded sizes */
     bool per_layer;
+    uint32_t kinds; /* per layer: bit k: layers of kind k have one; 0: all */
     bool parameter; /* false: a metric accumulator (only FIELD_ACC) */
     bool decay;     /* weight decay applies */
     bool expert;    /* its replicas are those of the expert grid: edp */
@@ -233,6 +235,7 @@ typedef struct Module {
     Vec(NamedLayout) hints; /* the layouts that Value.hint names stand for */
     Vec(PipeStage) stages;    /* by the model builder; in data-flow order */
     uint32_t nlayers;     /* of the whole model */
+    Vec(uint8_t) kind;    /* by layer: which function it is; empty: all of 0 */
     uint32_t microbatches;
     uint32_t props;       /* bits of Prop */
     /* The program of one training step.  Before `pipeline` one entry serves
@@ -290,6 +293,10 @@ FuncId func_find(const Module *m, Sym name);
 ValueId func_param(Module *m, FuncId f, TypeId t, const char *name);
 TensorId tensor_new(Module *m, const Tensor *t);
 TensorId tensor_find(const Module *m, Sym name);
+/* Whether layer `layer` has one of these tensors. */
+bool tensor_in_layer(const Module *m, TensorId t, uint32_t layer);
+/* How many of `n` layers from `first` on do; 1 for a tensor of no layer. */
+uint32_t tensor_layers(const Module *m, TensorId t, uint32_t first, uint32_t n);
 
 /* A value without a defining node yet; node_new makes its own results. */
 ValueId value_new(Module *m, TypeId t, const char *name);

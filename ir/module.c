@@ -60,6 +60,7 @@ void module_free(Module *m)
     vec_free(&m->values);
     vec_free(&m->args);
     vec_free(&m->hints);
+    vec_free(&m->kind);
     vec_free(&m->stages);
     vec_free(&m->entry);
 }
@@ -107,6 +108,27 @@ TensorId tensor_find(const Module *m, Sym name)
         if (m->tensors.v[i].name.i == name.i)
             return (TensorId){i};
     return (TensorId){0};
+}
+
+bool tensor_in_layer(const Module *m, TensorId t, uint32_t layer)
+{
+    const Tensor *tensor = &m->tensors.v[t.i];
+    uint32_t kind = layer < m->kind.n ? m->kind.v[layer] : 0;
+
+    return !tensor->per_layer || !tensor->kinds || (tensor->kinds >> kind & 1);
+}
+
+uint32_t tensor_layers(const Module *m, TensorId t, uint32_t first, uint32_t n)
+{
+    uint32_t count = 0;
+
+    if (!m->tensors.v[t.i].per_layer)
+        return 1;
+    if (m->tensors.v[t.i].kinds == 0)
+        return n;
+    for (uint32_t l = first; l < first + n; l++)
+        count += tensor_in_layer(m, t, l);
+    return count;
 }
 
 /* ---- values and nodes ---------------------------------------------------- */

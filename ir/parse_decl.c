@@ -20,11 +20,25 @@ static uint32_t parse_entry(Parser *p, const char *key)
 
 /* ---- module {layers=4, microbatches=2, props=[inferred]} ----------------- */
 
+/* [0, 1, 1] */
+static void parse_kinds(Parser *p)
+{
+    lex_expect(p, '=');
+    lex_expect(p, '[');
+    do
+        vec_push(&p->m->kind, (uint8_t)lex_int(p, 0, IR_MAX_KINDS - 1));
+    while (!p->failed && lex_take(p, ','));
+    lex_expect(p, ']');
+    lex_expect(p, ',');
+}
+
 static void parse_header(Parser *p)
 {
     lex_expect(p, '{');
     p->m->nlayers = parse_entry(p, "layers");
     lex_expect(p, ',');
+    if (lex_take_word(p, "kinds"))
+        parse_kinds(p);
     p->m->microbatches = parse_entry(p, "microbatches");
     lex_expect(p, ',');
     lex_expect_word(p, "props");
@@ -166,12 +180,23 @@ static void parse_field(Parser *p, Tensor *t)
     t->rest[f] = parse_layout(p);
 }
 
+static void parse_kind_set(Parser *p, Tensor *t)
+{
+    lex_expect(p, '[');
+    do
+        t->kinds |= 1u << lex_int(p, 0, IR_MAX_KINDS - 1);
+    while (!p->failed && lex_take(p, ','));
+    lex_expect(p, ']');
+}
+
 static void parse_property(Parser *p, Tensor *t)
 {
     if (lex_take_word(p, "parameter"))
         t->parameter = true;
     else if (lex_take_word(p, "layers"))
         t->per_layer = true;
+    else if (lex_take_word(p, "kinds"))
+        parse_kind_set(p, t);
     else if (lex_take_word(p, "decay"))
         t->decay = true;
     else if (lex_take_word(p, "expert"))

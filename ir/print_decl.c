@@ -5,6 +5,7 @@
  *       logical bf16[g=4, r=2, d=8, h=60]      only if it differs
  *       parameter
  *       layers                                  one per layer
+ *       kinds [1]                               … of some kinds only
  *       decay
  *       init normal 0.02
  *       param bf16 {g@tp}                       each field: dtype, rest layout
@@ -35,6 +36,19 @@ static void print_logical(const Module *m, const Tensor *t, Buf *out)
     buf_puts(out, "\n");
 }
 
+static void print_kinds(uint32_t kinds, Buf *out)
+{
+    const char *before = "    kinds [";
+
+    for (uint32_t k = 0; k < IR_MAX_KINDS; k++)
+        if (kinds >> k & 1) {
+            buf_printf(out, "%s%u", before, k);
+            before = ", ";
+        }
+    if (kinds)
+        buf_puts(out, "]\n");
+}
+
 static void print_flags(const Module *m, const Tensor *t, Buf *out)
 {
     const struct {
@@ -48,6 +62,7 @@ static void print_flags(const Module *m, const Tensor *t, Buf *out)
     for (size_t i = 0; i < MC_LEN(flags); i++)
         if (flags[i].set)
             buf_printf(out, "    %s\n", flags[i].name);
+    print_kinds(t->kinds, out);
     if (t->tied) {
         buf_puts(out, "    tied ");
         axes_print(m, t->tied, out);
@@ -110,8 +125,11 @@ static void print_header(const Module *m, Buf *out)
 {
     const char *comma = "";
 
-    buf_printf(out, "module {layers=%u, microbatches=%u, props=[", m->nlayers,
-               m->microbatches);
+    buf_printf(out, "module {layers=%u, ", m->nlayers);
+    for (uint32_t i = 0; i < m->kind.n; i++)
+        buf_printf(out, "%s%u%s", i ? "" : "kinds=[", m->kind.v[i],
+                   i + 1 < m->kind.n ? ", " : "], ");
+    buf_printf(out, "microbatches=%u, props=[", m->microbatches);
     for (int i = 0; i < PROP_NAMES; i++)
         if (m->props >> i & 1) {
             buf_printf(out, "%s%s", comma, prop_names[i]);

@@ -286,6 +286,9 @@ static void check_mesh(const Module *m)
 
 static void check_stages(const Module *m)
 {
+    if (m->kind.n && m->kind.n != m->nlayers)
+        diag_error(m->diag, (Loc){0}, "MC0616",
+                   "%u kinds are given for %u layers", m->kind.n, m->nlayers);
     for (uint32_t i = 0; i < m->stages.n; i++) {
         const PipeStage *s = &m->stages.v[i];
 

@@ -99,9 +99,10 @@ int memplan_carry_result(const Module *m, const Node *call, uint32_t arg);
 
 const MemState *memplan_state(const MemPlan *p, uint32_t pp, TensorId t,
                               Field f);
-/* Layers that pp coordinate `pp` holds, and which slot has one of them. */
-uint32_t memplan_layers(const Module *m, uint32_t pp);
-uint32_t memplan_slot(const Module *m, uint32_t pp, uint32_t layer);
+/* Of how many layers pp coordinate `pp` holds a tensor, 1 if it is of none,
+ * and which slot is that of one of them. */
+uint32_t memplan_layers(const Module *m, uint32_t pp, TensorId t);
+uint32_t memplan_slot(const Module *m, uint32_t pp, TensorId t, uint32_t layer);
 
 /* ---- memplan_report.c ---------------------------------------------------- */
 

@@ -37,28 +37,38 @@ const MemState *memplan_state(const MemPlan *p, uint32_t pp, TensorId t,
     return state_at(p, pp, t, effect_field(p->m, t, f));
 }
 
-uint32_t memplan_layers(const Module *m, uint32_t pp)
+static bool on_stage(const Module *m, const PipeStage *s, uint32_t pp)
+{
+    return s->pp == pp || m->entry.n == 1;
+}
+
+uint32_t memplan_layers(const Module *m, uint32_t pp, TensorId t)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < m->stages.n; i++)
-        if (m->stages.v[i].pp == pp || m->entry.n == 1)
-            n += m->stages.v[i].nlayers;
+    if (!m->tensors.v[t.i].per_layer)
+        return 1;
+    for (uint32_t i = 0; i < m->stages.n; i++) {
+        const PipeStage *s = &m->stages.v[i];
+        if (on_stage(m, s, pp))
+            n += tensor_layers(m, t, s->first_layer, s->nlayers);
+    }
     return n;
 }
 
 /* Slots are in the order of chunks, then layers, and so are the stages. */
-uint32_t memplan_slot(const Module *m, uint32_t pp, uint32_t layer)
+uint32_t memplan_slot(const Module *m, uint32_t pp, TensorId t, uint32_t layer)
 {
     uint32_t slot = 0;
 
     for (uint32_t i = 0; i < m->stages.n; i++) {
         const PipeStage *s = &m->stages.v[i];
-        if (s->pp != pp && m->entry.n > 1)
+        uint32_t before = layer - s->first_layer;
+        if (!on_stage(m, s, pp))
             continue;
-        if (layer >= s->first_layer && layer - s->first_layer < s->nlayers)
-            return slot + layer - s->first_layer;
-        slot += s->nlayers;
+        if (before < s->nlayers)
+            return slot + tensor_layers(m, t, s->first_layer, before);
+        slot += tensor_layers(m, t, s->first_layer, s->nlayers);
     }
     mc_bug(__FILE__, __LINE__, "layer %u is not on stage %u", layer, pp);
 }
@@ -82,7 +92,7 @@ static bool tensor_held(const Planner *p, uint32_t pp, TensorId t)
 {
     StateUses uses = p->fx->func[p->m->entry.v[pp].i].uses;
 
-    if (p->m->tensors.v[t.i].per_layer && memplan_layers(p->m, pp) == 0)
+    if (memplan_layers(p->m, pp, t) == 0)
         return false;
     for (uint32_t i = 0; i < uses.n; i++)
         if (uses.v[i].tensor.i == t.i)
@@ -127,9 +137,8 @@ static int64_t slot_bytes(const Module *m, TensorId t, Field f)
 static int64_t field_place(Planner *p, uint32_t pp, TensorId id, Field f,
                            int64_t at)
 {
-    const Tensor *t = &p->m->tensors.v[id.i];
     int64_t bytes = slot_bytes(p->m, id, f);
-    uint32_t slots = t->per_layer ? memplan_layers(p->m, pp) : 1;
+    uint32_t slots = memplan_layers(p->m, pp, id);
 
     if (bytes == 0)
         return at;

@@ -60,7 +60,8 @@ static ValueId read_field(Update *u, TensorId t, Field field)
 {
     if (!tensor_of(u->m, t)->per_layer)
         return ir_read(u->m, u->f, t, field, u->loc);
-    return ir_read_all(u->m, u->f, t, field, u->m->nlayers, u->loc);
+    return ir_read_all(u->m, u->f, t, field,
+                       tensor_layers(u->m, t, 0, u->m->nlayers), u->loc);
 }
 
 static bool has_field(const Module *m, TensorId t, Field field)

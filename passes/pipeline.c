@@ -42,7 +42,6 @@ typedef struct {
     uint32_t pp;       /* this rank's coordinate */
     FuncId main;
     bool *held;        /* by TensorId */
-    uint32_t layers;   /* layers held */
     bool embedding;    /* one of its stages embeds */
     uint32_t base, count; /* micro's call results: values base … base+count */
     ValueId *local;    /* [microbatch][value - base]: the value here, or 0 */
@@ -276,7 +275,6 @@ static void hold_stages(Pipe *p)
         const PipeStage *s = &p->m->stages.v[i];
         if (s->pp != p->pp)
             continue;
-        p->layers += s->nlayers;
         p->embedding = p->embedding || s->embedding;
         hold_tensors(p, s->fwd);
         hold_tensors(p, s->bwd);
@@ -288,10 +286,32 @@ static void hold_stages(Pipe *p)
 
 static const ValueId GONE = {UINT32_MAX};
 
-static TypeId type_here(Pipe *p, TypeId t)
+/* Of how many layers this rank holds a tensor. */
+static uint32_t layers_here(const Pipe *p, TensorId t)
 {
-    return type_dim(type_of(p->m, t), 'l') < 0
-               ? t : type_resized(p->m, t, 'l', p->layers);
+    const Module *m = p->m;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->stages.n; i++) {
+        const PipeStage *s = &m->stages.v[i];
+        if (s->pp == p->pp)
+            n += tensor_layers(m, t, s->first_layer, s->nlayers);
+    }
+    return n;
+}
+
+/* The size of l in the results of a node here: what it reads from, or that of
+ * an operand. */
+static int64_t stacked_here(const Pipe *p, const Node *n)
+{
+    int64_t size = 1;
+
+    if (n->op == OP_READ)
+        return layers_here(p, attr_tensor(p->m, n->attrs, AK_TENSOR));
+    for (uint32_t i = 0; i < n->nargs; i++)
+        size = MC_MAX(size, type_size(value_type(p->m, node_arg(p->m, n, i)),
+                                      'l'));
+    return size;
 }
 
 static AxisSet axis(const Pipe *p, const char *name)
@@ -353,15 +373,17 @@ static const Tensor *state_tensor(const Pipe *p, const Node *n)
 static NodeId copy_here(Pipe *p, NodeId id)
 {
     NodeId copy = node_copy(p->m, p->main, id, &p->map);
-    Node *n = node_of(p->m, copy);
+    const Node n = *node_of(p->m, copy);
+    int64_t layers = stacked_here(p, &n);
 
-    for (uint32_t i = 0; i < n->nres; i++) {
-        Value *v = value_of(p->m, node_res(n, i));
-        v->type = type_here(p, v->type);
+    for (uint32_t i = 0; i < n.nres; i++) {
+        Value *v = value_of(p->m, node_res(&n, i));
+        if (type_dim(type_of(p->m, v->type), 'l') >= 0)
+            v->type = type_resized(p->m, v->type, 'l', layers);
     }
-    if (attr_find(p->m, n->attrs, AK_COUNT) && n->op != OP_CALL) {
-        AttrsId attrs = attrs_with(p->m, node_of(p->m, copy)->attrs,
-                                   attr_of_int(AK_COUNT, p->layers));
+    if (attr_find(p->m, n.attrs, AK_COUNT) && n.op != OP_CALL) {
+        AttrsId attrs =
+            attrs_with(p->m, n.attrs, attr_of_int(AK_COUNT, layers));
         node_of(p->m, copy)->attrs = attrs;
     }
     return copy;

@@ -7,8 +7,10 @@
  *     dx0 = scan layer.bwd               stage0.bwd(dy0, s0…, tokens)
  *     embed.bwd
  *
- * micro has five sections, cut at its two scans over layers.  A stage takes the
- * sections its row of the stage table gives it, with its own range of layers.
+ * micro has five sections, cut at its scans over layers: one, or one for each
+ * run of layers of one kind, forward and again backward.  A stage takes the
+ * sections its row of the stage table gives it, and of the scans its own range
+ * of layers.
  * What a backward uses of its forward becomes a result of the one and a
  * parameter of the other; micro itself becomes the calls in data-flow order, so
  * its def-use chains are the pipeline's messages.
@@ -16,10 +18,14 @@
 #include "passes/passes.h"
 
 typedef struct {
+    uint32_t first, end;
+} Range;
+
+typedef struct {
     Module *m;
     FuncId micro;
-    Func old;          /* micro's former body */
-    uint32_t fwd, bwd; /* positions of the two scans */
+    Func old;       /* micro's former body */
+    Range fwd, bwd; /* positions of the scans over layers */
 } Cut;
 
 /* One function of one stage. */
@@ -30,9 +36,20 @@ typedef struct {
     Vec(ValueId) imports; /* micro's values that are parameters here */
 } Part;
 
+/* Scans of one direction follow each other, each taking what the one before
+ * carries on. */
+static bool range_extend(Range *r, uint32_t at)
+{
+    bool follows = r->end == 0 || r->end == at;
+
+    r->first = r->end ? r->first : at;
+    r->end = at + 1;
+    return follows;
+}
+
 static bool find_scans(Cut *c)
 {
-    bool found[2] = {false, false};
+    bool follow = true;
 
     for (uint32_t i = 0; i < c->old.body.n; i++) {
         const Node *n = node_of(c->m, c->old.body.v[i]);
@@ -40,17 +57,30 @@ static bool find_scans(Cut *c)
         if (n->op != OP_CALL)
             continue;
         scan = call_scan(c->m, n);
-        if (scan.over != 'l')
-            continue;
-        *(scan.reverse ? &c->bwd : &c->fwd) = i;
-        found[scan.reverse] = true;
+        if (scan.over == 'l')
+            follow &= range_extend(scan.reverse ? &c->bwd : &c->fwd, i);
     }
-    return found[0] && found[1];
+    return follow && c->fwd.end && c->bwd.end;
 }
 
 static Node body_node(const Cut *c, uint32_t i)
 {
     return *node_of(c->m, c->old.body.v[i]);
+}
+
+/* What goes into the first scan of a direction, and comes out of the last. */
+static ValueId carried_in(const Cut *c, Range r)
+{
+    const Node n = body_node(c, r.first);
+
+    return node_arg(c->m, &n, 0);
+}
+
+static ValueId carried_out(const Cut *c, Range r)
+{
+    const Node n = body_node(c, r.end - 1);
+
+    return node_res(&n, 0);
 }
 
 /* ---- building one part --------------------------------------------------- */
@@ -72,16 +102,33 @@ static ValueId import(Part *p, ValueId v, TypeId t)
     return here;
 }
 
-static TypeId type_here(Part *p, ValueId v, uint32_t nlayers)
+/* The layers of a scan that a stage holds; count 0: none. */
+static Scan scan_here(Scan scan, const PipeStage *s)
 {
-    Module *m = p->cut->m;
-    TypeId t = value_of(m, v)->type;
+    int64_t first = MC_MAX(scan.first, (int64_t)s->first_layer);
+    int64_t end = MC_MIN(scan.first + scan.count,
+                         (int64_t)s->first_layer + s->nlayers);
 
-    return type_dim(type_of(m, t), 'l') < 0
-               ? t : type_resized(m, t, 'l', nlayers);
+    scan.first = first;
+    scan.count = MC_MAX(end - first, 0);
+    return scan;
 }
 
-static void copy_section(Part *p, uint32_t from, uint32_t to, uint32_t nlayers)
+/* A value that a scan over layers stacked holds this stage's layers only. */
+static TypeId type_here(Part *p, ValueId v, const PipeStage *s)
+{
+    Module *m = p->cut->m;
+    const Value was = *value_of(m, v);
+    const Node *def = node_of(m, was.def);
+
+    return type_dim(type_of(m, was.type), 'l') < 0
+               ? was.type
+               : type_resized(m, was.type, 'l',
+                              scan_here(call_scan(m, def), s).count);
+}
+
+static void copy_section(Part *p, uint32_t from, uint32_t to,
+                         const PipeStage *s)
 {
     Module *m = p->cut->m;
 
@@ -89,34 +136,30 @@ static void copy_section(Part *p, uint32_t from, uint32_t to, uint32_t nlayers)
         const Node n = body_node(p->cut, i);
         for (uint32_t k = 0; k < n.nargs; k++) {
             ValueId v = node_arg(m, &n, k);
-            import(p, v, type_here(p, v, nlayers));
+            import(p, v, type_here(p, v, s));
         }
         node_copy(m, p->f, p->cut->old.body.v[i], &p->map);
     }
 }
 
-/* The scan over this stage's layers only; nothing for a stage without any:
- * then what would be carried through is passed on. */
-static void copy_scan(Part *p, uint32_t at, const PipeStage *s)
+/* The part of one scan that this stage runs, from the carried value `in`;
+ * returns what it carries on. */
+static ValueId copy_scan(Part *p, uint32_t at, const PipeStage *s, ValueId in)
 {
     Module *m = p->cut->m;
     const Node n = body_node(p->cut, at);
-    Scan scan = call_scan(m, &n);
+    Scan scan = scan_here(call_scan(m, &n), s);
     char args[128], res[128];
     ValueId values[128];
     NodeId made;
 
-    if (s->nlayers == 0) {
-        ValueId v = node_arg(m, &n, 0);
-        vmap_set(&p->map, node_res(&n, 0), import(p, v, value_of(m, v)->type));
-        return;
-    }
-    scan.first = s->first_layer;
-    scan.count = s->nlayers;
+    if (scan.count == 0)
+        return in;
     call_modes(m, &n, args, res);
-    for (uint32_t k = 0; k < n.nargs; k++) {
+    values[0] = in;
+    for (uint32_t k = 1; k < n.nargs; k++) {
         ValueId v = node_arg(m, &n, k);
-        values[k] = import(p, v, type_here(p, v, s->nlayers));
+        values[k] = import(p, v, type_here(p, v, s));
     }
     made = ir_call(m, p->f, scan, values, args, res, n.loc);
     for (uint32_t k = 0; k < n.nres; k++) {
@@ -126,6 +169,19 @@ static void copy_scan(Part *p, uint32_t at, const PipeStage *s)
         value_of(m, to)->hint = value_of(m, from)->hint;
         vmap_set(&p->map, from, to);
     }
+    return node_res(node_of(m, made), 0);
+}
+
+/* The scans over this stage's layers only; a stage without any passes on what
+ * would be carried through. */
+static void copy_scans(Part *p, Range r, const PipeStage *s)
+{
+    ValueId in = carried_in(p->cut, r);
+    ValueId at = import(p, in, value_of(p->cut->m, in)->type);
+
+    for (uint32_t i = r.first; i < r.end; i++)
+        at = copy_scan(p, i, s, at);
+    vmap_set(&p->map, carried_out(p->cut, r), at);
 }
 
 static Part part_open(Cut *c, uint32_t index, const char *kind)
@@ -158,15 +214,14 @@ static Part build_forward(Cut *c, uint32_t index)
 {
     const PipeStage s = c->m->stages.v[index];
     Part p = part_open(c, index, "fwd");
-    const Node scan = body_node(c, c->fwd);
 
     if (s.embedding)
-        copy_section(&p, 0, c->fwd, s.nlayers);
-    copy_scan(&p, c->fwd, &s);
+        copy_section(&p, 0, c->fwd.first, &s);
+    copy_scans(&p, c->fwd, &s);
     if (s.head)
-        copy_section(&p, c->fwd + 1, c->bwd, s.nlayers);
+        copy_section(&p, c->fwd.end, c->bwd.first, &s);
     else
-        part_result(&p, node_res(&scan, 0));
+        part_result(&p, carried_out(c, c->fwd));
     return p;
 }
 
@@ -174,13 +229,12 @@ static Part build_backward(Cut *c, uint32_t index)
 {
     const PipeStage s = c->m->stages.v[index];
     Part p = part_open(c, index, "bwd");
-    const Node scan = body_node(c, c->bwd);
 
-    copy_scan(&p, c->bwd, &s);
+    copy_scans(&p, c->bwd, &s);
     if (s.embedding)
-        copy_section(&p, c->bwd + 1, c->old.body.n, s.nlayers);
+        copy_section(&p, c->bwd.end, c->old.body.n, &s);
     else
-        part_result(&p, node_res(&scan, 0));
+        part_result(&p, carried_out(c, c->bwd));
     return p;
 }
 
@@ -242,12 +296,11 @@ static void bind(Cut *c, ValueMap *at, NodeId call, uint32_t i, ValueId v)
 static void call_forward(Cut *c, Part *fwd, const Part *bwd, bool head,
                          ValueMap *at)
 {
-    const Node scan = body_node(c, c->fwd);
     NodeId n = call_part(c, fwd, at);
     uint32_t i = 0;
 
     if (!head)
-        bind(c, at, n, i++, node_res(&scan, 0));
+        bind(c, at, n, i++, carried_out(c, c->fwd));
     for (uint32_t k = 0; k < bwd->imports.n; k++) {
         ValueId v = bwd->imports.v[k];
         if (!is_micro_param(c, v) && vmap_get(&fwd->map, v).i != v.i)
@@ -255,43 +308,33 @@ static void call_forward(Cut *c, Part *fwd, const Part *bwd, bool head,
     }
 }
 
-/* Between stages the carried value changes its name: what one stage's scan
- * returns is what the next one's takes in. */
-static void pass_on(Cut *c, ValueMap *at, uint32_t scan_at)
-{
-    const Node scan = body_node(c, scan_at);
-
-    vmap_set(at, node_arg(c->m, &scan, 0), vmap_get(at, node_res(&scan, 0)));
-}
-
 static void call_all(Cut *c, Part *fwd, Part *bwd)
 {
     Module *m = c->m;
     uint32_t n = m->stages.n;
+    ValueId dx = carried_out(c, c->bwd), dy = carried_in(c, c->bwd);
     ValueMap flow = {0};
     ValueMap *saved = arena_array(m->arena, ValueMap, n);
-    const Node scan = body_node(c, c->bwd);
 
+    /* Between stages the carried value changes its name: what one stage's scan
+     * returns is what the next one's takes in. */
     for (uint32_t i = 0; i < n; i++) {
         ValueMap at = {0};
         for (uint32_t k = 0; k < flow.to.n; k++)
             vec_push(&at.to, flow.to.v[k]);
         call_forward(c, &fwd[i], &bwd[i], m->stages.v[i].head, &at);
         saved[i] = at;
-        if (!m->stages.v[i].head) {
-            const Node f = body_node(c, c->fwd);
-            vmap_set(&flow, node_res(&f, 0), vmap_get(&at, node_res(&f, 0)));
-            pass_on(c, &flow, c->fwd);
-        }
+        if (!m->stages.v[i].head)
+            vmap_set(&flow, carried_in(c, c->fwd),
+                     vmap_get(&at, carried_out(c, c->fwd)));
     }
     for (uint32_t i = n; i-- > 0;) {
-        ValueId in = node_arg(m, &scan, 0);
         NodeId call;
         if (!m->stages.v[i].head)
-            vmap_set(&saved[i], in, vmap_get(&flow, node_res(&scan, 0)));
+            vmap_set(&saved[i], dy, vmap_get(&flow, dx));
         call = call_part(c, &bwd[i], &saved[i]);
         if (!m->stages.v[i].embedding)
-            bind(c, &flow, call, 0, node_res(&scan, 0));
+            bind(c, &flow, call, 0, dx);
         vmap_free(&saved[i]);
     }
     vmap_free(&flow);

@@ -13,25 +13,33 @@
  * biases) are not worth a message per layer and stay where they were.
  *
  * Assumes that a gradient is complete once every function that adds to it has
- * been called for the last time, and that they do so in one scan over layers
- * each, over different layers; what is otherwise is left alone.
+ * been called for the last time, and that all do so in scans over layers, over
+ * different ones; what is otherwise is left alone.
  */
 #include "passes/effects.h"
 #include "passes/passes.h"
 #include "passes/streams_priv.h"
 
-enum { SMALL = 16, MAX_TARGETS = 64 };
+enum { SMALL = 16 };
 
-/* A reduction of all layers of one gradient in the step function. */
-typedef struct {
-    TensorId tensor;
-    NodeId read, reduce, write;
-} Reduction;
-
-/* A last call of the step function, and the scan over layers in its callee. */
+/* A last call of the step function, and a scan over layers in its callee. */
 typedef struct {
     NodeId call, scan;
 } Target;
+
+/* A reduction of all layers of one gradient in the step function, and where its
+ * layers are completed. */
+typedef struct {
+    TensorId tensor;
+    NodeId read, reduce, write;
+    Vec(Target) at;
+} Reduction;
+
+/* A function of a layer's backward with some of the reductions in it. */
+typedef struct {
+    FuncId from, copy;
+    const bool *with; /* by reduction */
+} Copy;
 
 typedef struct {
     Module *m;
@@ -39,8 +47,7 @@ typedef struct {
     Effects fx;
     FuncId step;
     Vec(Reduction) list;
-    Target target[MAX_TARGETS];
-    uint32_t ntargets;
+    Vec(Copy) copies;
 } Overlap;
 
 static const Node *node_get(const Overlap *o, NodeId id)
@@ -148,25 +155,6 @@ static bool adds_to(const Overlap *o, NodeId id, TensorId t)
     return node_get(o, id)->op == OP_CALL && use && use->writes;
 }
 
-/* The one scan over layers of `f` that adds to a gradient; 0 if it is not the
- * only node to do so. */
-static NodeId layer_scan(const Overlap *o, FuncId f, TensorId t)
-{
-    const Func *func = func_get(o, f);
-    NodeId found = {0};
-
-    for (uint32_t i = 0; i < func->body.n; i++) {
-        if (!adds_to(o, func->body.v[i], t))
-            continue;
-        if (found.i)
-            return (NodeId){0};
-        found = func->body.v[i];
-    }
-    return found.i && call_scan(o->m, node_get(o, found)).over == 'l'
-               ? found
-               : (NodeId){0};
-}
-
 static FuncId callee(const Overlap *o, NodeId call)
 {
     return call_scan(o->m, node_get(o, call)).callee;
@@ -180,38 +168,45 @@ static bool disjoint(const Overlap *o, NodeId a, NodeId b)
     return x.first + x.count <= y.first || y.first + y.count <= x.first;
 }
 
-/* Notes a call; of several of one function the last stays. */
-static bool target_add(const Overlap *o, Target t, Target *list, uint32_t *n)
+/* Notes a scan; of several calls of its function the last stays. */
+static bool target_add(const Overlap *o, Reduction *r, Target t)
 {
-    for (uint32_t i = 0; i < *n; i++) {
-        if (callee(o, list[i].call).i == callee(o, t.call).i) {
-            list[i] = t;
+    if (call_scan(o->m, node_get(o, t.scan)).over != 'l')
+        return false;
+    for (uint32_t i = 0; i < r->at.n; i++) {
+        if (r->at.v[i].scan.i == t.scan.i) {
+            r->at.v[i] = t;
             return true;
         }
-        if (!disjoint(o, list[i].scan, t.scan))
+        if (!disjoint(o, r->at.v[i].scan, t.scan))
             return false;
     }
-    if (*n == MAX_TARGETS)
-        return false;
-    list[(*n)++] = t;
+    vec_push(&r->at, t);
     return true;
 }
 
-/* The last calls that add to a gradient; none if it is not as assumed. */
-static uint32_t targets_of(const Overlap *o, TensorId tensor, Target *list)
+/* The scans within one call that add to a gradient. */
+static bool targets_in(const Overlap *o, Reduction *r, NodeId call)
+{
+    const Func *func = func_get(o, callee(o, call));
+
+    for (uint32_t i = 0; i < func->body.n; i++)
+        if (adds_to(o, func->body.v[i], r->tensor) &&
+            !target_add(o, r, (Target){call, func->body.v[i]}))
+            return false;
+    return true;
+}
+
+/* Where a gradient's layers are completed; false if it is not as assumed. */
+static bool find_targets(const Overlap *o, Reduction *r)
 {
     const Func *step = func_get(o, o->step);
-    uint32_t n = 0;
 
-    for (uint32_t i = 0; i < step->body.n; i++) {
-        Target t = {step->body.v[i], {0}};
-        if (!adds_to(o, t.call, tensor))
-            continue;
-        t.scan = layer_scan(o, callee(o, t.call), tensor);
-        if (!t.scan.i || !target_add(o, t, list, &n))
-            return 0;
-    }
-    return n;
+    for (uint32_t i = 0; i < step->body.n; i++)
+        if (adds_to(o, step->body.v[i], r->tensor) &&
+            !targets_in(o, r, step->body.v[i]))
+            return false;
+    return r->at.n > 0;
 }
 
 static void drop_others(Overlap *o)
@@ -219,15 +214,10 @@ static void drop_others(Overlap *o)
     uint32_t left = 0;
 
     for (uint32_t i = 0; i < o->list.n; i++) {
-        Target list[MAX_TARGETS];
-        uint32_t n = targets_of(o, o->list.v[i].tensor, list);
-        if (left == 0) {
-            o->ntargets = n;
-            memcpy(o->target, list, sizeof *list * n);
-        }
-        if (n > 0 && n == o->ntargets &&
-            memcmp(list, o->target, sizeof *list * n) == 0)
+        if (find_targets(o, &o->list.v[i]))
             o->list.v[left++] = o->list.v[i];
+        else
+            vec_free(&o->list.v[i].at);
     }
     o->list.n = left;
 }
@@ -302,32 +292,79 @@ static ValueId copy_for_layer(Overlap *o, FuncId f, NodeId id, ValueId arg)
     return nres ? node_of(m, made)->res : (ValueId){0};
 }
 
-static void reduce_here(Overlap *o, FuncId f)
+static void reduce_here(Overlap *o, FuncId f, const bool *with)
 {
     for (uint32_t i = 0; i < o->list.n; i++) {
         const Reduction r = o->list.v[i];
+        if (!with[i])
+            continue;
         ValueId g = copy_for_layer(o, f, r.read, (ValueId){0});
         ValueId sum = copy_for_layer(o, f, r.reduce, g);
         copy_for_layer(o, f, r.write, sum);
     }
 }
 
-static void target_apply(Overlap *o, const Target *t)
+/* The layer's function with these reductions, made once. */
+static FuncId copy_with(Overlap *o, FuncId from, const bool *with)
 {
-    ValueMap outer = {{0}}, inner = {{0}};
-    const Func *stage = func_get(o, callee(o, t->call));
-    uint32_t pos = 0;
-    FuncId layer, copy;
+    Copy c = {.from = from, .with = with};
+    ValueMap map = {{0}};
 
-    while (stage->body.v[pos].i != t->scan.i)
-        pos++;
-    layer = func_copy(o, callee(o, t->scan), &inner);
-    reduce_here(o, layer);
-    copy = func_copy(o, callee(o, t->call), &outer);
-    set_callee(o, func_of(o->m, copy)->body.v[pos], layer);
-    set_callee(o, t->call, copy);
-    vmap_free(&outer);
-    vmap_free(&inner);
+    for (uint32_t i = 0; i < o->copies.n; i++)
+        if (o->copies.v[i].from.i == from.i &&
+            memcmp(o->copies.v[i].with, with, o->list.n) == 0)
+            return o->copies.v[i].copy;
+    c.copy = func_copy(o, from, &map);
+    reduce_here(o, c.copy, with);
+    vec_push(&o->copies, c);
+    vmap_free(&map);
+    return c.copy;
+}
+
+/* Which gradients one scan of one call completes; NULL: none. */
+static const bool *completed_by(Overlap *o, NodeId call, NodeId scan)
+{
+    bool *with = arena_array(o->arena, bool, o->list.n), any = false;
+
+    for (uint32_t i = 0; i < o->list.n; i++) {
+        const Reduction *r = &o->list.v[i];
+        for (uint32_t k = 0; k < r->at.n; k++)
+            with[i] |= r->at.v[k].call.i == call.i &&
+                       r->at.v[k].scan.i == scan.i;
+        any |= with[i];
+    }
+    return any ? with : NULL;
+}
+
+/* Gives a call of the step function a callee of its own, if gradients are
+ * complete with it. */
+static void call_apply(Overlap *o, NodeId call)
+{
+    FuncId from = callee(o, call), copy = {0};
+    ValueMap map = {{0}};
+
+    for (uint32_t i = 0; i < func_get(o, from)->body.n; i++) {
+        const bool *with = completed_by(o, call, func_get(o, from)->body.v[i]);
+        FuncId layer;
+        if (!with)
+            continue;
+        if (copy.i == 0)
+            copy = func_copy(o, from, &map);
+        layer = copy_with(o, callee(o, func_get(o, from)->body.v[i]), with);
+        set_callee(o, func_get(o, copy)->body.v[i], layer);
+    }
+    if (copy.i)
+        set_callee(o, call, copy);
+    vmap_free(&map);
+}
+
+static void calls_apply(Overlap *o)
+{
+    const Func step = *func_get(o, o->step);
+
+    for (uint32_t i = 0; i < step.body.n; i++)
+        if (node_get(o, step.body.v[i])->op == OP_CALL)
+            call_apply(o, step.body.v[i]);
 }
 
 /* ---- the whole ----------------------------------------------------------- */
@@ -362,9 +399,11 @@ void streams_overlap_gradients(Module *m, FuncId step)
         find_reduction(&o, func_get(&o, step)->body.v[i]);
     drop_small(&o);
     drop_others(&o);
-    for (uint32_t i = 0; i < o.ntargets && o.list.n; i++)
-        target_apply(&o, &o.target[i]);
+    calls_apply(&o);
     drop_moved(&o);
+    for (uint32_t i = 0; i < o.list.n; i++)
+        vec_free(&o.list.v[i].at);
     vec_free(&o.list);
+    vec_free(&o.copies);
     arena_free(o.arena);
 }

@@ -352,12 +352,12 @@ static inline void emit_each_layer(const EmitRank *r, TensorId t, Field f,
         for (uint32_t i = 0; layers && i < m->stages.n; i++) {
             const PipeStage *s = &m->stages.v[i];
             held = l >= s->first_layer && l - s->first_layer < s->nlayers &&
-                   s->pp == r->pp;
+                   s->pp == r->pp && tensor_in_layer(m, t, l);
             if (held)
                 break;
         }
         if (held && layers)
-            slot = memplan_slot(m, r->pp, l);
+            slot = memplan_slot(m, r->pp, t, l);
         if (held && slots) {
             EmitPart p = emit_part(r, t, f, slot, l);
             fn(&p, user);

@@ -26,7 +26,8 @@ static int64_t model_params(Arena *a, Diag *d, const Spec *s)
     for (uint32_t i = 1; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.v[i];
         if (t->parameter)
-            total += type_elems(&t->logical) * (t->per_layer ? m->nlayers : 1);
+            total += type_elems(&t->logical) *
+                     tensor_layers(m, (TensorId){i}, 0, m->nlayers);
     }
     module_free(m);
     return total;

@@ -95,6 +95,26 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]"},
 };
 
+/* Of the model above, with dense layers between those with experts: runs that
+ * stages cut, stages of one kind only, runs of one layer. */
+static const char *const MIXED_LAYOUTS[][6] = {
+    {"model.moe.layer_freq=2"},
+    {"model.moe.layer_freq=[0,1,1,1]", "parallel.ep=2"},
+    {"model.moe.layer_freq=([0]*2+[1]*2)", "parallel.pp=2", "parallel.ep=2"},
+    {"model.moe.layer_freq=[0,1,1,0]", "parallel.pp=2", "parallel.vpp=2",
+     "parallel.tp=2", "parallel.sp=true"},
+    {"model.moe.layer_freq=[0,1,1,0]", "parallel.pp=4", "parallel.ep=2",
+     "parallel.pp_layout=E|tt|t|tL"},
+    {"model.moe.layer_freq=[1,0,0,1]", "parallel.pp=2",
+     "parallel.schedule=zb-v", "training.recompute.granularity=selective"},
+    {"model.moe.layer_freq=[0,1,0,1]", "parallel.ep=2", "parallel.dp=2",
+     "parallel.sharding=optim_grads_params",
+     "training.recompute.granularity=full", "training.precision=bf16"},
+    {"model.moe.layer_freq=[0,1,1,1]", "parallel.ep=2", "parallel.pp=2",
+     "model.moe={score: sigmoid, expert_bias: true, z_loss_coeff: 0.1, "
+     "shared_ffn_hidden_size: 64}"},
+};
+
 /* --set arguments, up to NULL. */
 static const char *const LAYOUTS[][6] = {
     {NULL},

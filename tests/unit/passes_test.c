@@ -65,6 +65,13 @@ static void test_experts_keep_meaning(void **state)
         check_layout(MODEL_M0, EXPERT_LAYOUTS[i]);
 }
 
+static void test_mixed_layers_keep_meaning(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(MIXED_LAYOUTS); i++)
+        check_layout(MODEL_M0, MIXED_LAYOUTS[i]);
+}
+
 /* ---- context parallelism ------------------------------------------------- */
 
 static EvalResult *gradients_of(Arena *a, Diag *d, const char *text,
@@ -154,13 +161,22 @@ static double loss_of(Arena *a, Module *m, Nudge *n)
            sum_of(m, r, "z_loss");
 }
 
+static uint32_t last_layer(const Module *m, TensorId t)
+{
+    uint32_t layer = m->tensors.v[t.i].per_layer ? m->nlayers - 1 : 0;
+
+    while (!tensor_in_layer(m, t, layer))
+        layer--;
+    return layer;
+}
+
 /* A few elements of each parameter, in its last layer: the central difference
  * of fourth order, (8(f1 - f-1) - (f2 - f-2)) / 12h. */
 static void check_tensor(Arena *a, Module *m, const EvalResult *r, TensorId t,
                          double h)
 {
     const Tensor *tensor = tensor_of(m, t);
-    uint32_t layer = tensor->per_layer ? m->nlayers - 1 : 0;
+    uint32_t layer = last_layer(m, t);
     int64_t elems = type_elems(&tensor->logical);
     EvalArray grad, param;
 
@@ -230,11 +246,13 @@ static void test_gradients_of_experts(void **state)
     static const char *const all[] = {"model.moe.pre_softmax=true",
                                       "model.moe.shared_ffn_hidden_size=64",
                                       "model.moe.scaling_factor=2.5"};
+    static const char *const mixed[] = {"model.moe.layer_freq=[1,0,1,0]"};
 
     (void)state;
     check_gradients(MODEL_M0, NULL, 0, SMALL_STEP);
     check_gradients(MODEL_M0, sigmoid, 4, SMALL_STEP);
     check_gradients(MODEL_M0, all, 3, SMALL_STEP);
+    check_gradients(MODEL_M0, mixed, 1, SMALL_STEP);
 }
 
 int main(void)
@@ -243,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_llama_keeps_meaning),
         cmocka_unit_test(test_gpt2_keeps_meaning),
         cmocka_unit_test(test_experts_keep_meaning),
+        cmocka_unit_test(test_mixed_layers_keep_meaning),
         cmocka_unit_test(test_storage_order),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_gradients_of_experts),
