@@ -493,6 +493,28 @@ static void mask_check(Check *c)
 
 /* ---- the machine -------------------------------------------------------- */
 
+/* Each run of layers of one kind is a scan of its own in a stage's program. */
+static void runs_check(Check *c)
+{
+    enum { MAX_RUNS = 64 };
+    const Spec *s = c->spec;
+    const uint8_t *of = s->layers.of;
+
+    for (uint32_t i = 0; i < s->stages.n; i++) {
+        const Stage *stage = &s->stages.v[i];
+        int64_t first = stage->first_layer, runs = 1;
+        for (int64_t l = first + 1; l < first + stage->num_layers; l++)
+            runs += of[l] != of[l - 1];
+        if (runs <= MAX_RUNS)
+            continue;
+        check_fail(c, "MC0013", "model.num_layers",
+                   "a stage with %lld runs of layers of one kind: more than %d "
+                   "are not built yet", (long long)runs, MAX_RUNS);
+        diag_help(c->diag, "more stages have fewer each: set parallel.pp");
+        return;
+    }
+}
+
 static void arch_check(Check *c)
 {
     const char *arch = c->spec->target.arch;
@@ -522,6 +544,7 @@ void check_rules(Check *c)
     groups_check(c);
     sp_check(c);
     cp_check(c);
+    runs_check(c);
     grid_check(c);
     schedule_check(c);
     batch_check(c);

@@ -35,7 +35,7 @@ IR_ID(FuncId);
 IR_ID(TensorId);
 
 enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 8,
-       IR_MAX_KINDS = 32 };
+       IR_MAX_KINDS = 32, IR_MAX_VALUES = 4096 }; /* operands of one node */
 
 /* ---- mesh.c: the machine as mixed-radix numbers -------------------------- */
 

@@ -8,7 +8,6 @@
  */
 #include "ir/parse_priv.h"
 
-enum { MAX_VALUES = 4096 }; /* operands or results of one node */
 
 /* ---- values -------------------------------------------------------------- */
 
@@ -53,7 +52,7 @@ static void parse_uses(Parser *p)
         ValueId v = parse_use(p);
 
         vec_push(&p->uses, v);
-    } while (lex_take(p, ',') && p->uses.n < MAX_VALUES);
+    } while (lex_take(p, ',') && p->uses.n < IR_MAX_VALUES);
 }
 
 /* Type, layout and hint: what stands behind a colon. */
@@ -79,7 +78,7 @@ static void parse_result_names(Parser *p)
         Sym name = lex_name(p, TOK_VALUE);
 
         vec_push(&p->names, name);
-    } while (lex_take(p, ',') && p->names.n < MAX_VALUES);
+    } while (lex_take(p, ',') && p->names.n < IR_MAX_VALUES);
     lex_expect(p, '=');
 }
 
@@ -95,7 +94,7 @@ static void parse_result_types(Parser *p)
 
         vec_push(&p->results, v);
         vec_push(&p->types, v.type);
-    } while (lex_take(p, ',') && p->results.n < MAX_VALUES);
+    } while (lex_take(p, ',') && p->results.n < IR_MAX_VALUES);
     if (p->results.n != p->names.n)
         lex_fail(p, "MC0604", "%u results, but %u types", p->names.n,
                  p->results.n);

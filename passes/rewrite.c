@@ -32,8 +32,8 @@ static void value_like(Module *m, ValueId from, ValueId to)
 NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map)
 {
     const Node old = *node_of(m, n);
-    ValueId args[64];
-    TypeId types[64];
+    ValueId args[IR_MAX_VALUES];
+    TypeId types[IR_MAX_VALUES];
     NodeId copy;
 
     mc_assert(old.nargs <= MC_LEN(args) && old.nres <= MC_LEN(types));

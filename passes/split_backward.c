@@ -351,8 +351,6 @@ static const Halves *split_function(SplitPass *p, FuncId f, const bool *carried)
 
 /* ---- calls --------------------------------------------------------------- */
 
-enum { MAX_CALL = 128 };
-
 static char over_letter(const Scan *scan)
 {
     return scan->over ? scan->over : '.';
@@ -374,11 +372,12 @@ static NodeId call_b(SplitPass *p, FuncId f, const Node *n, const Halves *h)
 {
     Module *m = p->m;
     Scan scan = call_scan(m, n);
-    char args[MAX_CALL + 1] = "", results[MAX_CALL + 1] = "";
-    ValueId values[MAX_CALL];
+    char args[IR_MAX_VALUES + 1] = "", results[IR_MAX_VALUES + 1] = "";
+    ValueId values[IR_MAX_VALUES];
     NodeId made;
 
-    mc_assert(h->kept.n <= MAX_CALL && n->nres + h->saved.n <= MAX_CALL);
+    mc_assert(h->kept.n <= IR_MAX_VALUES &&
+              n->nres + h->saved.n <= IR_MAX_VALUES);
     for (uint32_t i = 0; i < h->kept.n; i++) {
         values[i] = node_arg(m, n, h->kept.v[i]);
         args[i] = call_mode_letter(call_arg_mode(m, n, h->kept.v[i]));
@@ -397,10 +396,10 @@ static void call_w(SplitPass *p, FuncId f, const Node *n, const Halves *h,
 {
     Module *m = p->m;
     Scan scan = call_scan(m, n);
-    char args[MAX_CALL + 1] = "";
-    ValueId values[MAX_CALL];
+    char args[IR_MAX_VALUES + 1] = "";
+    ValueId values[IR_MAX_VALUES];
 
-    mc_assert(h->given.n <= MAX_CALL);
+    mc_assert(h->given.n <= IR_MAX_VALUES);
     for (uint32_t i = 0; i < h->given.n; i++) {
         int32_t from = h->given.v[i];
         bool given = from >= 0;

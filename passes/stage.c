@@ -106,8 +106,8 @@ static ValueId import(Part *p, ValueId v, TypeId t)
 static Scan scan_here(Scan scan, const PipeStage *s)
 {
     int64_t first = MC_MAX(scan.first, (int64_t)s->first_layer);
-    int64_t end = MC_MIN(scan.first + scan.count,
-                         (int64_t)s->first_layer + s->nlayers);
+    int64_t end =
+        MC_MIN(scan.first + scan.count, (int64_t)s->first_layer + s->nlayers);
 
     scan.first = first;
     scan.count = MC_MAX(end - first, 0);
@@ -149,8 +149,8 @@ static ValueId copy_scan(Part *p, uint32_t at, const PipeStage *s, ValueId in)
     Module *m = p->cut->m;
     const Node n = body_node(p->cut, at);
     Scan scan = scan_here(call_scan(m, &n), s);
-    char args[128], res[128];
-    ValueId values[128];
+    char args[IR_MAX_VALUES + 1], res[IR_MAX_VALUES + 1];
+    ValueId values[IR_MAX_VALUES];
     NodeId made;
 
     if (scan.count == 0)
@@ -266,12 +266,12 @@ static NodeId call_part(Cut *c, Part *p, ValueMap *at)
 {
     Module *m = c->m;
     Scan once = {p->f, 0, 0, 1, false};
-    char args[129], res[129];
-    ValueId values[128];
+    char args[IR_MAX_VALUES + 1], res[IR_MAX_VALUES + 1];
+    ValueId values[IR_MAX_VALUES];
     uint32_t nres = func_of(m, p->f)->results.n;
     NodeId n;
 
-    mc_assert(p->imports.n <= 128 && nres <= 128);
+    mc_assert(p->imports.n <= IR_MAX_VALUES && nres <= IR_MAX_VALUES);
     memset(args, '.', p->imports.n);
     memset(res, '.', nres);
     args[p->imports.n] = res[nres] = '\0';

@@ -348,9 +348,9 @@ static void call_apply(Overlap *o, NodeId call)
         FuncId layer;
         if (!with)
             continue;
+        layer = copy_with(o, callee(o, func_get(o, from)->body.v[i]), with);
         if (copy.i == 0)
             copy = func_copy(o, from, &map);
-        layer = copy_with(o, callee(o, func_get(o, from)->body.v[i]), with);
         set_callee(o, func_get(o, copy)->body.v[i], layer);
     }
     if (copy.i)

@@ -309,6 +309,7 @@ static void steps_with_experts_agree(void **state)
         {"parallel.tp=1"},
         {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2"},
         {"parallel.pp=2", "parallel.ep=2"},
+        {"parallel.ep=2", "model.moe.layer_freq=[0,1]"},
     };
 
     (void)state;

@@ -47,7 +47,8 @@ static void published_sizes(void **state)
                 {"qwen2.5-7b", 7615616512},    {"mixtral-8x7b", 46702792704},
                 {"mixtral-8x22b", 140620634112},
                 {"qwen3-30b-a3b", 30532122624},
-                {"qwen3-235b-a22b", 235093634560}};
+                {"qwen3-235b-a22b", 235093634560},
+                {"deepseek-moe-16b", 16375728128}};
 
     (void)state;
     for (size_t i = 0; i < MC_LEN(rows); i++) {
@@ -82,7 +83,9 @@ static void expect_same_shape(const Spec *s, const Spec *small)
         small->model.num_attention_heads > small->model.num_query_groups,
         s->model.num_attention_heads > s->model.num_query_groups);
     assert_true(small->model.hidden_size <= 8);
-    assert_true(small->model.num_layers <= 2 * s->stages.n);
+    assert_true(small->model.num_layers <=
+                (s->layers.nkinds > 1 ? 4 : 2) * s->stages.n);
+    assert_int_equal(small->layers.nkinds, s->layers.nkinds);
 }
 
 /* The shrunken twin must itself be accepted when written out. */

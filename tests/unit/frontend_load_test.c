@@ -426,7 +426,6 @@ static void not_built_yet(void **state)
         const char *message, *set;
     } rows[] = {
         {"a choice per layer", "parallel={cp: 2, cp_comm: [p2p, a2a]}"},
-        {"mixing dense layers", "model.moe={num_experts: 8, layer_freq: 2}"},
         {"dropout", "model.hidden_dropout=0.1"},
         {"fp16 training", "training.precision=fp16"},
         {"a growing batch", "training.rampup=[1, 1, 100]"},

@@ -268,6 +268,8 @@ static const Fault decl_faults[] = {
     {"world=16", "world=8", "reach beyond the world of 8 ranks [MC0616]"},
     {"first=2, layers=2", "first=2, layers=3",
      "stage 1 holds layers beyond the model's 4"},
+    {"kinds=[0, 1, 1, 0]", "kinds=[0, 1, 1]",
+     "3 kinds are given for 4 layers [MC0616]"},
 };
 
 #define FAULTS(name, golden)                                                   \
