@@ -70,6 +70,9 @@ void cp_check(Check *c)
 /* Pieces of axes are whole digits: of two borders one divides the other. */
 void borders_check(Check *c)
 {
+    static const char *const causes[] = {
+        "parallel.cp", "parallel.cp_sizes", "model.num_query_groups",
+        "parallel.ep"};
     int64_t border[SPEC_BORDERS];
     uint32_t n = spec_borders(c->spec, border);
 
@@ -83,8 +86,8 @@ void borders_check(Check *c)
                        "cp would be cut after %lld ranks and after %lld, of "
                        "which one has to divide the other",
                        (long long)small, (long long)large);
-            check_because(c, "parallel.cp");
-            check_because(c, "model.num_query_groups");
+            for (size_t j = 0; j < MC_LEN(causes); j++)
+                check_because(c, causes[j]);
             return;
         }
 }

@@ -116,14 +116,24 @@ static void heads_over_ranks(void **state)
     } rows[] = {{1, 0}, {2, 0}, {4, 0}, {5, 1}, {8, 0}, {10, 1}, {16, 1},
                 {20, 1}, {40, 0}};
 
+    static const char *const forms[] = {
+        "--set parallel.cp=%d --set parallel.cp_comm=a2a",
+        /* so many neighbours in rings of two */
+        "--set parallel.cp=$((2 * %d)) --set parallel.cp_comm=a2a+p2p "
+        "--set parallel.cp_sizes=[%d,2]"};
+
     (void)state;
-    for (size_t i = 0; i < MC_LEN(rows); i++) {
-        int code = case_shell(
-            "$MEGAC compile t0.yaml --plan-only --set parallel.cp=%d "
-            "--set parallel.cp_comm=a2a --set model.num_attention_heads=40 "
-            "--set model.num_query_groups=8 --set training.seq_length=%d",
-            rows[i].cp, 80 * rows[i].cp);
-        assert_int_equal(code, rows[i].code);
+    for (size_t i = 0; i < 2 * MC_LEN(rows); i++) {
+        int cp = rows[i / 2].cp;
+        char form[256], shell[512];
+        snprintf(form, sizeof form, forms[i % 2], cp, cp);
+        snprintf(shell, sizeof shell,
+                 "$MEGAC compile t0.yaml --plan-only %s "
+                 "--set model.num_attention_heads=40 "
+                 "--set model.num_query_groups=8 --set training.seq_length=%d",
+                 form, 160 * cp);
+        int code = case_shell("%s", shell);
+        assert_int_equal(code, rows[i / 2].code);
         assert_int_equal(code == 1, strstr(case_output(),
                                            "num_query_groups = 8") != NULL);
     }

@@ -205,6 +205,11 @@ static const char *const LAYOUTS[][6] = {
      "training.recompute.granularity=full"},
     {"parallel.cp=8", "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[4, 2]",
      "training.precision=bf16", "model.num_query_groups=2"},
+    {"parallel.cp=4", "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]",
+     "parallel.tp=2", "parallel.order=cp-tp-dp-pp", "model.sliding_window=5"},
+    {"parallel.cp=4", "parallel.cp_comm=all_gather", "parallel.dp=2",
+     "parallel.order=dp-cp-tp-pp", "model.sliding_window=9",
+     "parallel.sharding=optim"},
 };
 
 static inline int layout_length(const char *const *sets)
