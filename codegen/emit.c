@@ -226,20 +226,32 @@ static uint32_t events_count(const Module *m)
     return (uint32_t)n;
 }
 
+static void program_emit(Emit *e, uint32_t program)
+{
+    FuncId f = e->m->entry.v[program * e->mem->npp + e->pp];
+    const SideProgram *of = program ? &e->m->programs.v[program - 1]
+                                : &(SideProgram){e->m->microbatches, false};
+
+    func_emit(e, f, true);
+    plan_add_program(e->b, of->forward ? PLAN_EVALUATE : PLAN_TRAIN,
+                     e->segment[f.i] - 1, of->microbatches);
+}
+
 static bool stage_emit(Emit *e, Buf *out)
 {
     const MemReport *r = &e->mem->report[e->pp];
 
     e->b = plan_builder_new();
     e->segment = arena_array(e->arena, uint32_t, e->m->funcs.n);
-    e->frame_start = r->total - e->mem->frame[e->m->entry.v[e->pp].i].bytes;
+    e->frame_start = e->mem->frame_start[e->pp];
     plan_add_memory(e->b, "arena", PLAN_MEMORY_DEVICE, 0, (uint64_t)r->total);
     for (uint32_t i = events_count(e->m); i > 0; i--)
         plan_add_event(e->b);
     atoms_emit(e);
     emit_job(e);
     emit_tensors(e);
-    func_emit(e, e->m->entry.v[e->pp], true);
+    for (uint32_t k = 0; k < module_programs(e->m); k++)
+        program_emit(e, k);
     if (!e->failed)
         plan_write(e->b, out);
     plan_builder_free(e->b);

@@ -16,12 +16,13 @@ typedef struct {
 } PlanClass;
 
 typedef struct {
+    /* Of a step of training. */
     uint64_t instrs; /* executed in a step, over the classes */
     uint64_t collectives, messages;
     uint32_t variants; /* different sets of addresses, over the classes */
 } PlanVerifyStats;
 
-/* Proves of a step of all ranks together that
+/* Proves of each program, run by all ranks together, that
  *
  *   - every rank has one plan, and groups and peers know each other;
  *   - the members of a group issue the same collectives in the same order;

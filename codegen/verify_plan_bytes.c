@@ -45,7 +45,7 @@ static uint32_t *row(const Bytes *b, uint32_t *table, uint32_t i)
 
 static const char *text_of(const Bytes *b, uint32_t number)
 {
-    return verify_walk_text(b->arena, b->p, b->rank, number);
+    return verify_walk_text(b->arena, b->p, b->v->program, b->rank, number);
 }
 
 static bool fail_bytes(Bytes *b, const char *code, const char *what,
@@ -297,7 +297,7 @@ static void bytes_new(Bytes *b, Arena *a)
     size_t streams = b->p->streams.n, events = b->p->job.v->events;
     b->arena = a;
     b->streams = b->p->streams.n;
-    b->walk = verify_walk_new(a, b->p, b->rank);
+    b->walk = verify_walk_new(a, b->p, b->v->program, b->rank);
     b->map = verify_map_new(a, plan_end_of_memory(b->p), b->streams);
     b->known = arena_array(a, uint32_t, streams * streams);
     b->last = arena_array(a, uint32_t, streams);

@@ -50,6 +50,7 @@ typedef struct {
     Arena *arena;
     const PlanClass *classes;
     uint32_t n, world;
+    uint32_t program; /* that is being proved */
     uint32_t *class_of; /* by rank */
     Trace *traces;      /* by class */
     Vec(Group) groups;
@@ -71,6 +72,7 @@ typedef struct {
 
 typedef struct {
     const Plan *p;
+    uint32_t main;      /* the segment to start in */
     int64_t *constants; /* by operand: offset and rank expression */
     WalkFrame frames[PLAN_MAX_DEPTH];
     WalkFrame *top;
@@ -78,8 +80,8 @@ typedef struct {
     uint32_t runs;
 } Walk;
 
-/* Walks what `rank` executes.  Lives in `a`. */
-Walk verify_walk_new(Arena *a, const Plan *p, uint32_t rank);
+/* Walks what `rank` executes of a program.  Lives in `a`. */
+Walk verify_walk_new(Arena *a, const Plan *p, uint32_t program, uint32_t rank);
 void verify_walk_restart(Walk *w);
 /* The next instruction that is not a CALL; NULL at the end of the step. */
 const PlanInstr *verify_walk_next(Walk *w);
@@ -94,8 +96,8 @@ uint32_t verify_walk_tag(const Walk *w, uint32_t operand);
 
 /* "rank 3, main > step > layer.fwd 2 of 4: a.yaml:9:25: gemm, …" for the
  * executed instruction `number`. */
-const char *verify_walk_text(Arena *a, const Plan *p, uint32_t rank,
-                             uint32_t number);
+const char *verify_walk_text(Arena *a, const Plan *p, uint32_t program,
+                             uint32_t rank, uint32_t number);
 
 /* ---- verify_plan_map.c: what is known about each byte ------------------- */
 

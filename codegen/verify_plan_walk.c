@@ -27,9 +27,9 @@ static void enter(Walk *w, WalkFrame *frame, uint32_t segment)
     frame->run = w->runs++;
 }
 
-Walk verify_walk_new(Arena *a, const Plan *p, uint32_t rank)
+Walk verify_walk_new(Arena *a, const Plan *p, uint32_t program, uint32_t rank)
 {
-    Walk w = {.p = p};
+    Walk w = {.p = p, .main = p->programs.v[program].segment};
     uint32_t regs = most_registers(p);
     w.constants = arena_array(a, int64_t, p->operands.n);
     for (uint32_t i = 0; i < p->operands.n; i++)
@@ -46,7 +46,7 @@ void verify_walk_restart(Walk *w)
 {
     w->number = w->runs = 0;
     w->top = w->frames;
-    enter(w, w->top, w->p->job.v->main);
+    enter(w, w->top, w->main);
 }
 
 uint32_t verify_walk_tag(const Walk *w, uint32_t operand)
@@ -121,7 +121,7 @@ const PlanInstr *verify_walk_next(Walk *w)
 static void path_text(const Walk *w, Buf *out)
 {
     const Plan *p = w->p;
-    buf_puts(out, plan_text(p, p->segments.v[p->job.v->main].name));
+    buf_puts(out, plan_text(p, p->segments.v[w->main].name));
     for (const WalkFrame *f = w->frames + 1; f <= w->top; f++) {
         const PlanInstr *call = &p->instrs.v[f->call];
         uint32_t i =
@@ -132,10 +132,10 @@ static void path_text(const Walk *w, Buf *out)
     }
 }
 
-const char *verify_walk_text(Arena *a, const Plan *p, uint32_t rank,
-                             uint32_t number)
+const char *verify_walk_text(Arena *a, const Plan *p, uint32_t program,
+                             uint32_t rank, uint32_t number)
 {
-    Walk w = verify_walk_new(a, p, rank);
+    Walk w = verify_walk_new(a, p, program, rank);
     Buf path = {0};
     char text[512];
     verify_walk_restart(&w);

@@ -40,7 +40,7 @@ static bool run_one(const Pass *p, Module *m, const Spec *spec,
                     PassCheck *check)
 {
     return pass_run(p, m, spec) &&
-           (!check || pass_check_after(check, m, p->name, p->extends));
+           (!check || pass_check_after(check, m, p));
 }
 
 static CliExit run_passes(Module *m, const Spec *spec, Arena *a)

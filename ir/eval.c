@@ -97,6 +97,8 @@ static Eval *eval_new(Arena *a, Module *m, const EvalOptions *options)
     e->m = m;
     e->opt = *options;
     e->vocabulary = 256;
+    if (options->program && !(m->props & PROP_PIPELINED))
+        e->microbatches = m->programs.v[options->program - 1].microbatches;
     slots_number(e);
     states_number(e);
     ranks_new(e);
@@ -395,7 +397,8 @@ EvalResult *eval_run_with(Arena *a, Module *m, const EvalOptions *options)
 
     for (uint32_t i = 0; i < e->nranks; i++) {
         EvalRank *r = &e->ranks[i];
-        uint32_t entry = m->props & PROP_PIPELINED ? r->pp : 0;
+        uint32_t first = options->program * module_npp(m);
+        uint32_t entry = m->props & PROP_PIPELINED ? first + r->pp : 0;
 
         mc_assert(entry < m->entry.n);
         vec_push(&r->stack, eval_frame(e, m->entry.v[entry]));

@@ -36,6 +36,7 @@ typedef struct {
 typedef struct {
     EvalKind kind;
     uint64_t seed;
+    uint32_t program; /* 0: the step of training; see Module.programs */
     void *user;
     /* The initial value of a field at a logical index of one layer (0 for a
      * tensor that is not per layer); index is row-major in Tensor.logical. */

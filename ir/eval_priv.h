@@ -67,6 +67,8 @@ struct Eval {
     uint32_t nranks;
     uint32_t *rank_index; /* by rank number: index in ranks, or UINT32_MAX */
     int64_t vocabulary;   /* logical; bounds the random tokens */
+    /* Of the program, while its one entry still is the whole batch's; or 0. */
+    int64_t microbatches;
     bool failed;
 };
 

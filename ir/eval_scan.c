@@ -214,6 +214,8 @@ void eval_call(EvalStep *s)
 {
     Scan scan = call_scan(s->e->m, s->node);
 
+    if (scan.over == 'm' && s->e->microbatches)
+        scan.count = s->e->microbatches;
     if (scan.count)
         call_push(s, scan);
     else

@@ -392,8 +392,12 @@ void state_bind_inputs(Eval *e, const EvalRank *r, EvalFrame *entry)
     for (uint32_t i = 0; i < f->params.n; i++) {
         const Value *v = value_of(e->m, f->params.v[i]);
         EvalArray shape = eval_shape(e, v->type, v->layout);
-        EvalValue *made = value_alloc(&shape);
+        EvalValue *made;
+        int m = array_dim(&shape, 'm');
 
+        if (m >= 0 && e->microbatches)
+            shape.size[m] = e->microbatches;
+        made = value_alloc(&shape);
         batch_fill(e, r->id, v, sym_text(e->m->names, v->name), 0, &made->a);
         entry->slot[e->slot_of[f->params.v[i].i]] = made;
     }

@@ -196,6 +196,13 @@ typedef struct {
     FuncId weights;  /* the part of the backward that can wait, or 0 */
 } PipeStage;
 
+/* What is run besides the step of training: a step of fewer microbatches, or
+ * the forward and the loss alone.  `pipeline` writes it, from the step. */
+typedef struct {
+    uint32_t microbatches;
+    bool forward;
+} SideProgram;
+
 /* What has been done to a module so far; passes declare what they need. */
 typedef enum {
     PROP_INFERRED = 1 << 0, PROP_GRAD = 1 << 1, PROP_LAYOUT = 1 << 2,
@@ -238,11 +245,22 @@ typedef struct Module {
     Vec(uint8_t) kind;    /* by layer: which function it is; empty: all of 0 */
     uint32_t microbatches;
     uint32_t props;       /* bits of Prop */
-    /* The program of one training step.  Before `pipeline` one entry serves
-     * every rank; afterwards entry i serves pp coordinate i. */
+    Vec(SideProgram) programs; /* from number 1; 0 is the step itself */
+    /* The step of training.  Before `pipeline` one entry serves every rank;
+     * afterwards entry k * module_npp + i is program k of pp coordinate i. */
     Vec(FuncId) entry;
     void *interned;       /* hash tables, private to module.c */
 } Module;
+
+static inline uint32_t module_programs(const Module *m)
+{
+    return 1 + m->programs.n;
+}
+/* Of a pipelined module: how many pp coordinates there are. */
+static inline uint32_t module_npp(const Module *m)
+{
+    return m->entry.n / module_programs(m);
+}
 
 /* ---- module.c: building and interning ------------------------------------ */
 Module *module_new(Arena *a, Diag *d);

@@ -62,6 +62,7 @@ void module_free(Module *m)
     vec_free(&m->hints);
     vec_free(&m->kind);
     vec_free(&m->stages);
+    vec_free(&m->programs);
     vec_free(&m->entry);
 }
 

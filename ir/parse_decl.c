@@ -282,10 +282,27 @@ static void parse_stage(Parser *p)
     vec_push(&p->m->stages, s);
 }
 
+static void parse_program(Parser *p)
+{
+    SideProgram x = {0};
+
+    lex_expect(p, '{');
+    x.microbatches = parse_entry(p, "microbatches");
+    if (lex_take(p, ',')) {
+        x.forward = lex_take_word(p, "forward");
+        if (!x.forward)
+            lex_fail(p, "MC0602", "a program does not have that");
+    }
+    lex_expect(p, '}');
+    vec_push(&p->m->programs, x);
+}
+
 bool parse_tail(Parser *p)
 {
     if (lex_take_word(p, "stage")) {
         parse_stage(p);
+    } else if (lex_take_word(p, "program")) {
+        parse_program(p);
     } else if (lex_take_word(p, "entry")) {
         FuncId f = parse_func_ref(p);
 

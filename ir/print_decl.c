@@ -177,7 +177,7 @@ static void print_stage_func(const Module *m, const char *key, FuncId f,
 
 void stages_print(const Module *m, Buf *out)
 {
-    if (m->stages.n || m->entry.n)
+    if (m->stages.n || m->programs.n || m->entry.n)
         buf_puts(out, "\n");
     for (uint32_t i = 0; i < m->stages.n; i++) {
         const PipeStage *s = &m->stages.v[i];
@@ -190,6 +190,10 @@ void stages_print(const Module *m, Buf *out)
         print_stage_func(m, "weights", s->weights, out);
         buf_puts(out, "}\n");
     }
+    for (uint32_t i = 0; i < m->programs.n; i++)
+        buf_printf(out, "program {microbatches=%u%s}\n",
+                   m->programs.v[i].microbatches,
+                   m->programs.v[i].forward ? ", forward" : "");
     for (uint32_t i = 0; i < m->entry.n; i++)
         buf_printf(out, "entry @%s\n",
                    sym_text(m->names, m->funcs.v[m->entry.v[i].i].name));

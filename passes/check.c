@@ -14,10 +14,20 @@
 static const uint64_t SEED = 20240601;
 static const double TOLERANCE = 1e-9; /* fp64, relative to a tensor's norm */
 
+typedef struct {
+    EvalResult *real, *field;
+} Run;
+
 struct PassCheck {
     Arena *arena;
-    EvalResult *real, *field;
+    Run *run; /* by program */
 };
+
+static EvalResult *run(Arena *a, Module *m, EvalKind kind, uint32_t program)
+{
+    return eval_run_with(a, m, &(EvalOptions){.kind = kind, .seed = SEED,
+                                              .program = program});
+}
 
 PassCheck *pass_check_new(Module *m)
 {
@@ -25,8 +35,9 @@ PassCheck *pass_check_new(Module *m)
     PassCheck *c = arena_new_of(a, PassCheck);
 
     c->arena = a;
-    c->real = eval_run(a, m, EVAL_FP64, SEED);
-    c->field = eval_run(a, m, EVAL_FIELD, SEED);
+    c->run = arena_array(a, Run, module_programs(m));
+    for (uint32_t i = 0; i < module_programs(m); i++)
+        c->run[i] = (Run){run(a, m, EVAL_FP64, i), run(a, m, EVAL_FIELD, i)};
     return c;
 }
 
@@ -45,32 +56,49 @@ static bool same_loss(const Module *m, const EvalResult *old,
     return fabs(a.at->f - b.at->f) <= TOLERANCE * fabs(a.at->f);
 }
 
-static bool same(PassCheck *c, Module *m, EvalResult **old, EvalKind kind,
-                 bool extends)
+static bool same(PassCheck *c, Module *m, uint32_t program, EvalKind kind,
+                 bool loss_only)
 {
-    EvalResult *now = eval_run(c->arena, m, kind, SEED);
+    Run *of = &c->run[program];
+    EvalResult **old = kind == EVAL_FIELD ? &of->field : &of->real;
+    EvalResult *now = run(c->arena, m, kind, program);
     double tolerance = kind == EVAL_FIELD ? 0.0 : TOLERANCE;
     bool ok = now && *old;
 
     if (ok)
-        ok = extends ? same_loss(m, *old, now, kind)
-                     : eval_equal(m, *old, m, now, m->diag, tolerance);
+        ok = loss_only ? same_loss(m, *old, now, kind)
+                       : eval_equal(m, *old, m, now, m->diag, tolerance);
     *old = now;
     return ok;
 }
 
-bool pass_check_after(PassCheck *c, Module *m, const char *pass, bool extends)
+static bool check_program(PassCheck *c, Module *m, uint32_t program,
+                          const char *pass, bool loss_only)
 {
-    bool real = same(c, m, &c->real, EVAL_FP64, extends);
-    bool field = same(c, m, &c->field, EVAL_FIELD, extends);
+    bool real = same(c, m, program, EVAL_FP64, loss_only);
+    bool field = same(c, m, program, EVAL_FIELD, loss_only);
 
     if (real && field)
         return true;
     diag_error(m->diag, (Loc){0}, "MC0692",
-               "pass %s changed what the program computes (%s); this is a bug "
+               "pass %s changed what program %u computes (%s); this is a bug "
                "in megac",
-               pass, real ? "prime field" : "fp64");
+               pass, program, real ? "prime field" : "fp64");
     return false;
+}
+
+/* `pipeline` leaves an evaluation nothing but its loss. */
+bool pass_check_after(PassCheck *c, Module *m, const Pass *pass)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < module_programs(m); i++) {
+        bool forward = i > 0 && m->programs.v[i - 1].forward;
+        ok = check_program(c, m, i, pass->name,
+                           pass->extends ||
+                               (forward && pass->makes & PROP_PIPELINED));
+    }
+    return ok;
 }
 
 void pass_check_free(PassCheck *c)

@@ -76,7 +76,7 @@ bool passes_run(Module *m, const Spec *spec, const PassOptions *o)
             o->seconds[i] = mc_seconds() - start;
         dump(m, p, o);
         if (ok && check)
-            ok = pass_check_after(check, m, p->name, p->extends);
+            ok = pass_check_after(check, m, p);
         if (o->stop_after && strcmp(o->stop_after, p->name) == 0)
             break;
     }

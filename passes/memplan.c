@@ -9,7 +9,8 @@
  *
  * Values that memplan_share.c gave no other home become rectangles of time
  * (positions in the body) and bytes, and packing.c places them.  The step
- * function's frame starts where the state of its stage ends.
+ * function's frame starts where the state of its stage ends, as do those of
+ * the stage's other programs, one of which runs at a time.
  */
 #include "passes/memplan_priv.h"
 
@@ -189,12 +190,13 @@ static Planner planner_new(Arena *a, const Module *m, const MemRules *rules)
         .m = m, .arena = a, .rules = rules, .out = out, .fx = &out->effects};
 
     out->m = m;
-    out->npp = m->entry.n;
+    out->npp = module_npp(m);
     out->ntensors = m->tensors.n;
     out->place = arena_array(a, MemPlace, m->values.n);
     out->scratch = arena_array(a, int64_t, m->nodes.n);
     out->frame = arena_array(a, MemFrame, m->funcs.n);
-    out->report = arena_array(a, MemReport, m->entry.n);
+    out->report = arena_array(a, MemReport, out->npp);
+    out->frame_start = arena_array(a, int64_t, out->npp);
     p.parent = arena_array(a, uint32_t, m->values.n);
     p.first = arena_array(a, int32_t, m->values.n);
     p.last = arena_array(a, int32_t, m->values.n);
@@ -210,9 +212,9 @@ MemPlan *memplan_make(Arena *a, const Module *m, const MemRules *rules)
 
     carries_find(&p);
     state_plan(&p);
-    for (uint32_t pp = 0; pp < m->entry.n; pp++) {
-        func_plan(&p, m->entry.v[pp]);
-        report_make(&p, pp);
+    for (uint32_t i = 0; i < m->entry.n; i++) {
+        func_plan(&p, m->entry.v[i]);
+        report_make(&p, i);
     }
     p.out->buffer = arena_array(a, uint32_t, m->values.n);
     for (uint32_t v = 1; v < m->values.n; v++)

@@ -62,7 +62,8 @@ typedef struct {
                           in the frame of its function */
     MemFrame *frame;   /* by FuncId */
     MemState *state;   /* see memplan_state */
-    MemReport *report; /* by pp coordinate */
+    MemReport *report; /* by pp coordinate: of its largest program */
+    int64_t *frame_start; /* by pp coordinate: where its programs' frames lie */
     Effects effects;
     uint32_t npp, ntensors;
 } MemPlan;
@@ -79,8 +80,7 @@ typedef struct {
 
 /* ---- memplan.c ----------------------------------------------------------- */
 
-/* Plans a pipelined, fused module (entry i is pp coordinate i).  The result
- * lives in `a`. */
+/* Plans a pipelined, fused module.  The result lives in `a`. */
 MemPlan *memplan_make(Arena *a, const Module *m, const MemRules *rules);
 
 /* Bytes of a value on one rank. */

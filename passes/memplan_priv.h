@@ -48,7 +48,8 @@ void share_plan(Planner *p, FuncId f);
 
 /* ---- memplan_report.c ---------------------------------------------------- */
 
-void report_make(Planner *p, uint32_t pp);
+/* After an entry was planned. */
+void report_make(Planner *p, uint32_t entry);
 
 static inline MemPlace *place_of(Planner *p, ValueId v)
 {

@@ -115,13 +115,12 @@ static uint32_t in_flight(Planner *p, const Func *func)
     return (uint32_t)most;
 }
 
-void report_make(Planner *p, uint32_t pp)
+static MemReport report_of(Planner *p, FuncId f, uint32_t pp)
 {
-    FuncId f = p->m->entry.v[pp];
     const Func *func = &p->m->funcs.v[f.i];
     const MemFrame *frame = &p->out->frame[f.i];
-    MemReport *r = &p->out->report[pp];
-    int64_t state = state_end(p->out, pp);
+    MemReport report = {0}, *r = &report;
+    int64_t state = p->out->frame_start[pp];
 
     r->params = state_sum(p->out, pp, FIELD_PARAM);
     r->grads =
@@ -135,6 +134,21 @@ void report_make(Planner *p, uint32_t pp)
                    r->activations - r->comm;
     r->lower_bound = state + frame->lower_bound;
     r->in_flight = in_flight(p, func);
+    return report;
+}
+
+void report_make(Planner *p, uint32_t entry)
+{
+    uint32_t pp = entry % p->out->npp;
+    MemReport r, *best = &p->out->report[pp];
+    int64_t bound;
+
+    p->out->frame_start[pp] = state_end(p->out, pp);
+    r = report_of(p, p->m->entry.v[entry], pp);
+    bound = MC_MAX(r.lower_bound, best->lower_bound);
+    if (r.total > best->total)
+        *best = r;
+    best->lower_bound = bound;
 }
 
 /* ---- does it fit? -------------------------------------------------------- */

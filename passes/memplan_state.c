@@ -39,7 +39,7 @@ const MemState *memplan_state(const MemPlan *p, uint32_t pp, TensorId t,
 
 static bool on_stage(const Module *m, const PipeStage *s, uint32_t pp)
 {
-    return s->pp == pp || m->entry.n == 1;
+    return s->pp == pp || module_npp(m) == 1;
 }
 
 uint32_t memplan_layers(const Module *m, uint32_t pp, TensorId t)

@@ -87,6 +87,7 @@ typedef struct {
 } Action;
 
 typedef struct {
+    bool forward;        /* F's only */
     uint32_t pp, chunks, microbatches;
     uint32_t group;      /* interleaved: microbatches per visit of a chunk */
     uint32_t *stage;     /* [rank][chunk]: its number in the stage table */
@@ -97,6 +98,8 @@ typedef struct {
 /* The action lists of spec->parallel.schedule; memory in `a`'s lifetime is the
  * lists' headers, schedule_free releases the lists. */
 Schedule *schedule_make(Arena *a, const Spec *spec);
+/* Leaves the F's alone. */
+void schedule_keep_forward(Schedule *s);
 void schedule_free(Schedule *s);
 
 static inline uint32_t schedule_stage(const Schedule *s, uint32_t rank,

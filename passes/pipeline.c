@@ -16,6 +16,10 @@
  * the schedule's own times.  So every send finds its receiver ready, in the
  * order in which messages are sent, and no schedule can block on one.
  *
+ * Programs besides the step (see Module.programs) come from the same parts: a
+ * step of fewer microbatches follows a schedule of its own, an evaluation runs
+ * the forwards and copies what the loss needs.
+ *
  * The second half of the step is copied with what this rank does not hold left
  * out: a node without its operand disappears, a sum keeps its other term.  The
  * norm's total is then a sum over stages and is reduced over pp; so is the
@@ -40,6 +44,7 @@ typedef struct {
     const ScheduleTimes *times;
     FuncId micro, step;
     uint32_t pp;       /* this rank's coordinate */
+    const bool *wanted; /* by NodeId: what is copied of the step; NULL: all */
     FuncId main;
     bool *held;        /* by TensorId */
     bool embedding;    /* one of its stages embeds */
@@ -470,19 +475,60 @@ static void run_actions(Pipe *p)
     }
 }
 
+/* main.0, eval.0; of a step with 4 microbatches, main.0.m4. */
+static const char *main_name(const Pipe *p)
+{
+    const char *kind = p->schedule->forward ? "eval" : "main";
+
+    if (p->schedule->forward || p->schedule->microbatches == p->m->microbatches)
+        return arena_printf(p->m->arena, "%s.%u", kind, p->pp);
+    return arena_printf(p->m->arena, "%s.%u.m%u", kind, p->pp,
+                        p->schedule->microbatches);
+}
+
 static FuncId build_main(Pipe *p)
 {
     Func step = *func_of(p->m, p->step);
-    char *name = arena_printf(p->m->arena, "main.%u", p->pp);
 
-    p->main = func_new(p->m, name, FUNC_GRAPH, step.loc);
+    p->main = func_new(p->m, main_name(p), FUNC_GRAPH, step.loc);
     for (uint32_t i = 0; i < step.body.n; i++) {
         if (node_of(p->m, step.body.v[i])->op == OP_CALL)
             run_actions(p);
-        else
+        else if (!p->wanted || p->wanted[step.body.v[i].i])
             copy_step_node(p, step.body.v[i]);
     }
     return p->main;
+}
+
+/* ---- what an evaluation needs of the step -------------------------------- */
+
+static bool clears_metric(const Module *m, const Node *n)
+{
+    return n->op == OP_CLEAR &&
+           attr_int(m, n->attrs, AK_FIELD, FIELD_GRAD) == FIELD_ACC;
+}
+
+static bool is_loss(const Module *m, const Node *n)
+{
+    return n->op == OP_METRIC &&
+           strcmp(sym_text(m->names, attr_sym(m, n->attrs, AK_WHAT)),
+                  "loss") == 0;
+}
+
+/* The loss, what leads to it, and the clearing of what forwards add to. */
+static bool *loss_nodes(Arena *a, const Module *m, FuncId step)
+{
+    const Func *f = &m->funcs.v[step.i];
+    bool *wanted = arena_array(a, bool, m->nodes.n);
+
+    for (uint32_t i = f->body.n; i-- > 0;) {
+        NodeId id = f->body.v[i];
+        const Node *n = &m->nodes.v[id.i];
+        wanted[id.i] |= is_loss(m, n) || clears_metric(m, n);
+        for (uint32_t k = 0; wanted[id.i] && k < n->nargs; k++)
+            wanted[m->values.v[node_arg(m, n, k).i].def.i] = true;
+    }
+    return wanted;
 }
 
 /* ---- the pass ------------------------------------------------------------ */
@@ -519,6 +565,8 @@ static FuncId rank_program(Module *m, const Schedule *schedule,
     p.batch = arena_array(scratch, ValueId,
                           (size_t)mbs * func_of(m, p.micro)->params.n);
     hold_stages(&p);
+    if (schedule->forward)
+        p.wanted = loss_nodes(scratch, m, p.step);
     main = build_main(&p);
     vmap_free(&p.map);
     vec_free(&p.arrivals);
@@ -526,36 +574,48 @@ static FuncId rank_program(Module *m, const Schedule *schedule,
     return main;
 }
 
-/* Puts one program per pipeline rank in place of the step. */
-static void write_programs(Module *m, const Schedule *schedule,
-                           const ScheduleTimes *times)
-{
-    Vec(FuncId) mains = {0};
+typedef Vec(FuncId) Mains;
 
-    for (uint32_t i = 0; i < schedule->pp; i++)
-        vec_push(&mains, rank_program(m, schedule, times, i));
-    m->entry.n = 0;
-    for (uint32_t i = 0; i < mains.n; i++)
-        vec_push(&m->entry, mains.v[i]);
-    vec_free(&mains);
-    clean_dead(m);
-}
-
-bool pass_pipeline(Module *m, const Spec *spec)
+/* One program for each pipeline rank; false if its schedule does not end. */
+static bool add_programs(Module *m, const Spec *spec, const SideProgram *program,
+                         Mains *mains)
 {
     static const ScheduleCosts unit = {1, 1, 1, 0};
     Arena *scratch = arena_new();
-    Schedule *schedule = schedule_make(scratch, spec);
+    Spec of = *spec;
+    Schedule *schedule;
     ScheduleTimes times;
     const char *why = NULL;
-    bool ends = schedule_simulate(scratch, schedule, unit, &times, &why);
+    bool ends;
 
-    if (ends)
-        write_programs(m, schedule, &times);
-    else
+    of.derived.microbatches = program->microbatches;
+    schedule = schedule_make(scratch, &of);
+    if (program->forward)
+        schedule_keep_forward(schedule);
+    ends = schedule_simulate(scratch, schedule, unit, &times, &why);
+    for (uint32_t pp = 0; ends && pp < schedule->pp; pp++)
+        vec_push(mains, rank_program(m, schedule, &times, pp));
+    if (!ends)
         diag_error(m->diag, spec_loc(spec, "parallel.schedule"), "MC0235",
                    "the schedule cannot be carried out: %s", why);
     schedule_free(schedule);
     arena_free(scratch);
     return ends;
+}
+
+/* Programs for every rank take the place of the step. */
+bool pass_pipeline(Module *m, const Spec *spec)
+{
+    Mains mains = {0};
+    bool ok = add_programs(m, spec, &(SideProgram){m->microbatches, false}, &mains);
+
+    for (uint32_t k = 0; ok && k < m->programs.n; k++)
+        ok = add_programs(m, spec, &m->programs.v[k], &mains);
+    m->entry.n = ok ? 0 : m->entry.n;
+    for (uint32_t i = 0; ok && i < mains.n; i++)
+        vec_push(&m->entry, mains.v[i]);
+    vec_free(&mains);
+    if (ok)
+        clean_dead(m);
+    return ok;
 }

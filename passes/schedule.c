@@ -152,6 +152,18 @@ Schedule *schedule_make(Arena *a, const Spec *spec)
     return s;
 }
 
+void schedule_keep_forward(Schedule *s)
+{
+    s->forward = true;
+    for (uint32_t r = 0; r < s->pp; r++) {
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < s->ranks[r].n; i++)
+            if (s->ranks[r].v[i].kind == ACTION_F)
+                s->ranks[r].v[kept++] = s->ranks[r].v[i];
+        s->ranks[r].n = kept;
+    }
+}
+
 void schedule_free(Schedule *s)
 {
     for (uint32_t i = 0; s && i < s->pp; i++)

@@ -136,7 +136,8 @@ static bool all_done(const Sim *x, Arena *a, const char **why)
     uint32_t n = x->s->pp * x->s->chunks * x->s->microbatches;
 
     for (uint32_t i = 0; i < n; i++)
-        if (x->out->forward[i] < 0.0 || x->out->backward[i] < 0.0 ||
+        if (x->out->forward[i] < 0.0 ||
+            (!x->s->forward && x->out->backward[i] < 0.0) ||
             (x->splits && x->out->weights[i] < 0.0)) {
             *why = arena_printf(a, "virtual stage %u never finishes microbatch "
                                 "%u", i / x->s->microbatches,

@@ -296,24 +296,30 @@ static Status run_segment(Exec *e, uint32_t segment, const int64_t *regs)
     return STATUS_NONE;
 }
 
-static Status run_main(Exec *e)
+static Status run_program(Exec *e, uint32_t program)
 {
     e->top = e->regs + 1;
     e->regs[0] = 0;
-    STATUS_TRY(run_segment(e, e->c.plan->job.v->main, e->regs));
+    STATUS_TRY(run_segment(e, e->c.plan->programs.v[program].segment,
+                           e->regs));
     STATUS_TRY(e->c.driver->sync(e->c.device));
     return comm_drain(e->c.comm);
 }
 
-Status exec_step(Exec *e)
+Status exec_run(Exec *e, uint32_t program)
 {
     char text[256];
-    Status s = run_main(e);
+    Status s = run_program(e, program);
 
     if (!s)
         return STATUS_NONE;
     plan_instr_text(e->c.plan, e->instr, text, sizeof text);
     return status_in(s, "at %s", text);
+}
+
+Status exec_step(Exec *e)
+{
+    return exec_run(e, 0);
 }
 
 uint32_t exec_instr(const Exec *e)

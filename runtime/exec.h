@@ -1,4 +1,4 @@
-/* exec.h - runs the main segment of a plan. */
+/* exec.h - runs the programs of a plan. */
 #ifndef MEGAC_RUNTIME_EXEC_H
 #define MEGAC_RUNTIME_EXEC_H
 
@@ -30,8 +30,9 @@ typedef struct Exec Exec;
 /* Binds a plan to a rank and to memory.  Nothing is allocated afterwards. */
 MC_MUST_USE Status exec_new(const ExecConfig *config, Exec **out);
 void exec_free(Exec *e);
-/* One training step.  A failure names the instruction. */
-MC_MUST_USE Status exec_step(Exec *e);
+/* One of the plan's programs; a failure names the instruction. */
+MC_MUST_USE Status exec_run(Exec *e, uint32_t program);
+MC_MUST_USE Status exec_step(Exec *e); /* program 0: a step of training */
 
 /* The address a plan's address has in this process. */
 char *exec_pointer(const Exec *e, uint64_t address);

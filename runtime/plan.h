@@ -47,12 +47,25 @@ typedef struct {
     PlanStr version; /* of the megac that wrote this */
     PlanStr class_name;
     uint32_t world;  /* ranks in the run */
-    uint32_t main;   /* the segment run once per step */
     uint32_t events; /* EVENT and WAIT number below this */
     /* Reports metrics if expression `reporter` is 0 on the rank; a class that
      * never reports has has_reporter 0. */
     uint32_t reporter, has_reporter;
 } PlanJob;
+
+typedef enum {
+    PLAN_TRAIN,   /* one step of training */
+    PLAN_EVALUATE /* the loss of a batch, which changes no parameter */
+} PlanProgramKind;
+
+/* What is run as a whole, by all ranks at the same time.  Program 0 is the
+ * step of training with the whole batch; others take fewer microbatches, or
+ * only evaluate.  They share state, kernels and segments. */
+typedef struct {
+    uint32_t kind; /* PlanProgramKind */
+    uint32_t segment;
+    int64_t microbatches; /* per rank */
+} PlanProgram;
 
 /* A span of the flat address space, in which all addresses of the plan lie.
  * Memory 0 is the arena and starts at 0. */
@@ -485,13 +498,16 @@ void plan_add_dim(PlanBuilder *b, const char *name, int64_t logical,
 void plan_add_field(PlanBuilder *b, const PlanField *f,
                     const PlanSplit *splits);
 
-/* Segments are written callee first; the last one is the main segment. */
+/* Segments are written callee first.  Without a program, the last one is run
+ * as a step of training. */
 uint32_t plan_segment_begin(PlanBuilder *b, const char *name);
 /* Returns the base to use in operands, from 1. */
 uint16_t plan_add_reg(PlanBuilder *b, PlanKind kind, const char *name);
 void plan_emit(PlanBuilder *b, PlanInstr in, const PlanOperand *operands,
                uint32_t n);
 uint32_t plan_add_event(PlanBuilder *b);
+void plan_add_program(PlanBuilder *b, PlanProgramKind kind, uint32_t segment,
+                      int64_t microbatches);
 
 PlanOperand plan_address(uint64_t address, uint64_t bytes, int access);
 PlanOperand plan_reg_address(uint16_t base, int64_t offset, uint64_t bytes,
@@ -500,7 +516,7 @@ PlanOperand plan_integer(int64_t value);
 PlanOperand plan_reg_integer(uint16_t base, int64_t offset);
 
 /* Set before writing; strings and expressions in them come from this builder.
- * Job.main, .events and data.sources are filled in here. */
+ * Job.events and data.sources are filled in here. */
 PlanJob *plan_job(PlanBuilder *b);
 PlanTraining *plan_training(PlanBuilder *b);
 PlanData *plan_data(PlanBuilder *b);

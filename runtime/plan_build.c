@@ -284,6 +284,12 @@ uint32_t plan_add_event(PlanBuilder *b)
     return plan_job(b)->events++;
 }
 
+void plan_add_program(PlanBuilder *b, PlanProgramKind kind, uint32_t segment,
+                      int64_t microbatches)
+{
+    vec_push(&b->programs, ((PlanProgram){kind, segment, microbatches}));
+}
+
 PlanOperand plan_address(uint64_t address, uint64_t bytes, int access)
 {
     return plan_reg_address(0, (int64_t)address, bytes, access);
@@ -352,7 +358,9 @@ void plan_write(PlanBuilder *b, Buf *out)
     size_t start = out->len;
 
     mc_assert(b->segments.n > 0);
-    plan_job(b)->main = b->segments.n - 1;
+    if (b->programs.n == 0)
+        plan_add_program(b, PLAN_TRAIN, b->segments.n - 1,
+                         plan_training(b)->microbatches);
     memcpy(h.magic, PLAN_MAGIC, sizeof h.magic);
     buf_write(out, &h, sizeof h);
     write_directory(b, out);

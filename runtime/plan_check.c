@@ -102,10 +102,24 @@ static bool check_job(PlanCheck *c, const PlanJob *j)
            plan_must_text(c, j->class_name, "class_name") &&
            plan_must(c, j->world > 0 && j->world <= MAX_WORLD, "world is %u",
                      j->world) &&
-           plan_must_row(c, j->main, c->p->segments.n, "main") &&
            plan_must(c, j->events <= MAX_EVENTS, "events is %u", j->events) &&
            plan_must_row(c, j->reporter, c->p->exprs.n, "reporter") &&
            plan_must(c, j->has_reporter <= 1, "has_reporter is no flag");
+}
+
+static bool check_program(PlanCheck *c, const PlanProgram *x)
+{
+    return plan_must_row(c, x->kind, PLAN_EVALUATE + 1, "kind") &&
+           plan_must_row(c, x->segment, c->p->segments.n, "segment") &&
+           plan_must(c, c->p->segments.v[x->segment].regs.n == 0,
+                     "a program has registers") &&
+           plan_must(c, x->microbatches > 0 &&
+                            x->microbatches <= c->p->training.v->microbatches,
+                     "wrong number of microbatches") &&
+           plan_must(c, c->row || (x->kind == PLAN_TRAIN &&
+                                   x->microbatches ==
+                                       c->p->training.v->microbatches),
+                     "the first must train with the whole batch");
 }
 
 static bool check_memory(PlanCheck *c, const PlanMemory *m)
@@ -400,6 +414,7 @@ static void check_tables(PlanCheck *c)
     EACH(collectives, check_collective)
     EACH(regs, check_reg)
     EACH(segments, check_segment)
+    EACH(programs, check_program)
     EACH(instrs, check_instr)
     EACH(operands, check_operand)
     if (check_complete(c))

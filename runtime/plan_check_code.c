@@ -359,15 +359,9 @@ static bool check_one(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 
 void plan_check_code(PlanCheck *c)
 {
-    uint32_t main = c->p->job.v->main;
-
-    c->table = "segments";
-    c->row = main;
-    if (!plan_must(c, c->p->segments.v[main].regs.n == 0,
-                   "the main segment has registers"))
-        return;
-    c->segments[main].called = 1;
-    c->segments[main].runs = 1;
+    for (uint32_t i = 0; i < c->p->programs.n; i++)
+        c->segments[c->p->programs.v[i].segment] =
+            (PlanReach){.called = 1, .runs = 1};
     c->table = "instrs";
     for (uint32_t i = c->p->segments.n; i-- > 0;) {
         const PlanSegment *s = &c->p->segments.v[i];

@@ -260,12 +260,25 @@ static void print_training(const Plan *p, Buf *out)
                (unsigned long long)t->seed);
 }
 
+/* Programs beside the step. */
+static void print_programs(const Plan *p, Buf *out)
+{
+    for (uint32_t i = 1; i < p->programs.n; i++) {
+        const PlanProgram *x = &p->programs.v[i];
+        buf_printf(out, "program %s: %s, %lld x\n",
+                   plan_text(p, p->segments.v[x->segment].name),
+                   x->kind == PLAN_TRAIN ? "train" : "evaluate",
+                   (long long)x->microbatches);
+    }
+}
+
 void plan_print(const Plan *p, Buf *out)
 {
     buf_printf(out, "plan %s, class %s, %u ranks, by megac %s\n",
                plan_text(p, p->job.v->name), plan_text(p, p->job.v->class_name),
                p->job.v->world, plan_text(p, p->job.v->version));
     print_training(p, out);
+    print_programs(p, out);
     print_mesh(p, out);
     for (uint32_t i = 0; i < p->tensors.n; i++)
         print_tensor(p, &p->tensors.v[i], out);
@@ -281,7 +294,7 @@ static const PlanSegment *segment_of(const Plan *p, uint32_t instr)
         if (instr - s->instrs.first < s->instrs.n)
             return s;
     }
-    return &p->segments.v[p->job.v->main];
+    return &p->segments.v[p->programs.v[0].segment];
 }
 
 /* ", <before><text>", or nothing. */

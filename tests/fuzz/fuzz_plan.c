@@ -141,7 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         for (uint32_t r = 0; r < RANKS_TRIED && r < p.job.v->world; r++)
             ask_rank(&p, r);
         if (plan_end_of_memory(&p) <= ARENA_MAX &&
-            step_length(&p, p.job.v->main) < RUNS_MAX)
+            step_length(&p, p.programs.v[0].segment) < RUNS_MAX)
             run(&p);
         plan_free(&p);
     }

@@ -31,7 +31,7 @@ static void sample_loads(void **state)
     assert_string_equal(status_text(s), "");
     assert_string_equal(plan_text(&p, p.job.v->name), "sample");
     assert_int_equal(p.segments.n, 2);
-    assert_int_equal(p.job.v->main, 1);
+    assert_int_equal(p.programs.v[0].segment, 1);
     assert_int_equal(p.instrs.v[2 + 2].aux, SAMPLE_LAYERS);
     plan_free(&p);
     buf_free(&b);
@@ -96,8 +96,11 @@ static const struct {
 } faults[] = {
     FAULT(job, 0, PlanJob, world, 0, "world is 0"),
     FAULT(job, 0, PlanJob, name, 1u << 30, "job[0]: name"),
-    FAULT(job, 0, PlanJob, main, 9, "main 9 is not below 2"),
-    FAULT(job, 0, PlanJob, main, 0, "the main segment has registers"),
+    FAULT(programs, 0, PlanProgram, segment, 9, "segment 9 is not below 2"),
+    FAULT(programs, 0, PlanProgram, segment, 0, "a program has registers"),
+    FAULT(programs, 0, PlanProgram, kind, 2, "kind 2 is not below 2"),
+    FAULT(programs, 0, PlanProgram, kind, 1, "the first must train"),
+    FAULT(programs, 0, PlanProgram, microbatches, 99, "wrong number of micro"),
     FAULT(job, 0, PlanJob, events, 0, "event 0 is not below 0"),
     FAULT(memories, 0, PlanMemory, start, 64, "the arena must start at 0"),
     FAULT(memories, 0, PlanMemory, bytes, 8200, "passes the end of memory 0"),

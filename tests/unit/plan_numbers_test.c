@@ -58,7 +58,7 @@ static Traffic traffic_of(const EmitBench *b, uint32_t pp)
 {
     Traffic t = {{0}, {0}, 0, 0, 0};
 
-    count_segment(&b->plans[pp], b->plans[pp].job.v->main, 1, &t);
+    count_segment(&b->plans[pp], b->plans[pp].programs.v[0].segment, 1, &t);
     return t;
 }
 
