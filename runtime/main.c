@@ -5,10 +5,10 @@
  * wrong; 2 usage; 3 the run failed.  A rank that fails ends all others.
  */
 #include "runtime/payload.h"
+#include "runtime/pin.h"
 #include "runtime/train.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -72,6 +72,18 @@ static int take(Option *option, OptionKind kind, const char *name,
     return 0;
 }
 
+/* PinWhen, or -1. */
+static int pin_when(const Options *o)
+{
+    static const char *const words[] = {
+        [PIN_IF_FULL] = "auto", [PIN_ALWAYS] = "always", [PIN_NEVER] = "never"};
+
+    for (int i = 0; o->pin.given && i < (int)MC_LEN(words); i++)
+        if (!strcmp(o->pin.text, words[i]))
+            return i;
+    return o->pin.given ? -1 : PIN_IF_FULL;
+}
+
 static int parse(int argc, char **argv, Options *out)
 {
     Option *options = (Option *)(void *)out;
@@ -94,6 +106,8 @@ static int parse(int argc, char **argv, Options *out)
     }
     if (out->save_step.given && !out->to.given)
         return usage("--save-step needs", "--to DIR");
+    if (out->pin.given && pin_when(out) < 0)
+        return usage("--pin takes auto, always or never, not", out->pin.text);
     return 0;
 }
 
@@ -218,21 +232,6 @@ static Status check_others(const Payload *payload)
     return s;
 }
 
-/* The processors this rank may use, shared with the others of this node. */
-static int default_threads(void)
-{
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    long all = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t ranks = 1;
-    cpu_set_t own;
-
-    if (!local || !str_to_int(local, &ranks) || ranks < 1)
-        ranks = 1;
-    if (sched_getaffinity(0, sizeof own, &own) == 0 && CPU_COUNT(&own) < all)
-        return CPU_COUNT(&own);
-    return (int)MC_MAX(all / ranks, 1);
-}
-
 /* ---- training ------------------------------------------------------------ */
 
 static const char *kernels_of(const Options *o, const Payload *payload)
@@ -261,7 +260,7 @@ static TrainConfig configure(const Options *o, const Plan *p,
 
     c.kernels = kernels_of(o, payload);
     c.threads = o->threads.given ? (int)MC_MIN(o->threads.number, 4096)
-                                 : default_threads();
+                                 : pin_default_threads();
     c.patience = o->patience.given ? (double)o->patience.number : PATIENCE;
     return c;
 }
@@ -289,6 +288,7 @@ static Status run_rank(const Options *o, const Plan *p, const Payload *payload,
 
     STATUS_TRY(join_run(p, out_rank, &mpi));
     STATUS_TRY(check_others(payload));
+    STATUS_TRY(pin_threads((PinWhen)pin_when(o), config.threads, *out_rank));
     watch_start(p, *out_rank);
     config.rank = *out_rank;
     config.comm = mpi ? &comm_mpi : &comm_self;

@@ -17,6 +17,7 @@ libopenmpi-dev
 openmpi-bin
 openssh-client
 libdnnl-dev
+libhwloc-dev
 libyaml-dev
 libjansson-dev
 libxxhash-dev
