@@ -55,7 +55,7 @@ static void expert_world_check(Check *c)
     int64_t world = s->parallel.world_size;
     int64_t grid = product_saturated(product_saturated(etp, ep), pp);
 
-    if (ep == 1 || world % grid == 0)
+    if ((ep == 1 && !s->parallel.etp) || world % grid == 0)
         return;
     check_fail(c, "MC0212", "parallel.world_size",
                "world_size = %lld is not a multiple of etp*ep*pp = "
