@@ -118,6 +118,14 @@ static bool is_param(const Func *f, ValueId v)
     return false;
 }
 
+/* What is for the next layer has nothing to do in the last iteration. */
+static bool is_left_out(const Emit *e, ValueId v)
+{
+    NodeId def = e->m->values.v[v.i].def;
+
+    return e->last && def.i && effects_ahead(e->m, &e->m->nodes.v[def.i]);
+}
+
 /* Results that are not made where the caller wants them.  Returned parameters
  * are copied first thing, before a carry can overwrite them. */
 static void results_copy(Emit *e, bool params)
@@ -126,8 +134,8 @@ static void results_copy(Emit *e, bool params)
 
     for (uint32_t i = 0; i < f->results.n; i++) {
         ValueId v = f->results.v[i];
-        MemPlace wanted = {MEM_RESULT, 0, i, 0, false};
-        if (is_param(f, v) == params &&
+        MemPlace wanted = {.base = MEM_RESULT, .index = i};
+        if (is_param(f, v) == params && !is_left_out(e, v) &&
             !memplan_same_place(e->mem->place[v.i], wanted))
             emit_copy(e, emit_result(e, i, PLAN_WRITE),
                       emit_value(e, v, PLAN_READ));
@@ -159,7 +167,8 @@ static void body_emit(Emit *e)
         e->node = e->m->funcs.v[e->f.i].body.v[i];
         e->pos = i;
         const Node *n = &e->m->nodes.v[e->node.i];
-        emit_cells[n->op](e, n);
+        if (!e->last || !effects_ahead(e->m, n))
+            emit_cells[n->op](e, n);
         if (i + 1 == complete)
             emit_instr(e,
                        (PlanInstr){.op = PLAN_HOST, .index = PLAN_HOST_GRADS},
@@ -168,27 +177,45 @@ static void body_emit(Emit *e)
     e->node = (NodeId){0};
 }
 
-static void func_emit(Emit *e, FuncId f, bool main);
+bool emit_has_ending(const Emit *e, FuncId f)
+{
+    StateUses uses = e->mem->effects.func[f.i].uses;
+
+    for (uint32_t i = 0; i < uses.n; i++)
+        if (uses.v[i].next)
+            return true;
+    return false;
+}
+
+static void func_emit(Emit *e, FuncId f, bool main, bool last);
 
 static void callees_emit(Emit *e, FuncId f)
 {
     for (uint32_t i = 0; i < e->m->funcs.v[f.i].body.n; i++) {
         const Node *n = &e->m->nodes.v[e->m->funcs.v[f.i].body.v[i].i];
-        if (n->op == OP_CALL)
-            func_emit(e, call_scan(e->m, n).callee, false);
+        FuncId callee = call_scan(e->m, n).callee;
+        if (n->op != OP_CALL)
+            continue;
+        func_emit(e, callee, false, false);
+        if (emit_has_ending(e, callee))
+            func_emit(e, callee, false, true);
     }
 }
 
-static void func_emit(Emit *e, FuncId f, bool main)
+static void func_emit(Emit *e, FuncId f, bool main, bool last)
 {
-    if (e->segment[f.i])
+    uint32_t *segment = last ? &e->ending[f.i] : &e->segment[f.i];
+    const char *name = sym_text(e->m->names, e->m->funcs.v[f.i].name);
+
+    if (*segment)
         return;
     callees_emit(e, f);
     e->f = f;
     e->main = main;
-    e->segment[f.i] =
-        1 + plan_segment_begin(e->b,
-                               sym_text(e->m->names, e->m->funcs.v[f.i].name));
+    e->last = last;
+    *segment = 1 + plan_segment_begin(
+                       e->b, last ? arena_printf(e->arena, "%s.end", name)
+                                  : name);
     if (!main)
         emit_registers(e, f);
     results_copy(e, true);
@@ -232,7 +259,7 @@ static void program_emit(Emit *e, uint32_t program)
     const SideProgram *of = program ? &e->m->programs.v[program - 1]
                                 : &(SideProgram){e->m->microbatches, false};
 
-    func_emit(e, f, true);
+    func_emit(e, f, true, false);
     plan_add_program(e->b, of->forward ? PLAN_EVALUATE : PLAN_TRAIN,
                      e->segment[f.i] - 1, of->microbatches);
 }
@@ -243,6 +270,7 @@ static bool stage_emit(Emit *e, Buf *out)
 
     e->b = plan_builder_new();
     e->segment = arena_array(e->arena, uint32_t, e->m->funcs.n);
+    e->ending = arena_array(e->arena, uint32_t, e->m->funcs.n);
     e->frame_start = e->mem->frame_start[e->pp];
     plan_add_memory(e->b, "arena", PLAN_MEMORY_DEVICE, 0, (uint64_t)r->total);
     for (uint32_t i = events_count(e->m); i > 0; i--)

@@ -74,10 +74,12 @@ static void layer_state(Call *c, const StateUse *use)
     Emit *e = c->e;
     PlanOperand o = emit_state(e, use->tensor, use->field, PLAN_READ);
     const MemState *s = memplan_state(e->mem, e->pp, use->tensor, use->field);
+    int64_t slot;
 
     if (c->scan.over == 'l') {
-        uint32_t slot = memplan_slot(e->m, e->pp, use->tensor,
-                                     (uint32_t)c->scan.first);
+        slot = memplan_slot(e->m, e->pp, use->tensor,
+                            (uint32_t)c->scan.first);
+        slot += use->next;
         o = plan_address((uint64_t)(s->address + slot * s->layer_stride),
                          (uint64_t)s->bytes, PLAN_READ);
         o.buffer = plan_state_buffer((uint64_t)s->address);
@@ -87,13 +89,13 @@ static void layer_state(Call *c, const StateUse *use)
     }
 }
 
-static void registers(Call *c)
+static void registers(Call *c, bool last)
 {
     Emit *e = c->e;
     const FuncEffects *fx = &e->mem->effects.func[c->scan.callee.i];
 
     for (uint32_t i = 0; i < fx->uses.n; i++)
-        if (fx->uses.v[i].layered)
+        if (fx->uses.v[i].layered && !(last && fx->uses.v[i].next))
             layer_state(c, &fx->uses.v[i]);
     if (!fx->microbatch)
         return;
@@ -118,12 +120,14 @@ static void carries_begin(Call *c)
     }
 }
 
-void emit_call(Emit *e, const Node *n)
+/* `count` iterations from `first` on, of the callee or of what it does in the
+ * last one. */
+static void iterations(Emit *e, const Node *n, bool last, int64_t first,
+                       int64_t count)
 {
     Call c = {.e = e, .n = n, .scan = call_scan(e->m, n)};
     FuncId callee = c.scan.callee;
 
-    carries_begin(&c);
     push(&c,
          emit_scratch(e, 0, e->mem->frame[callee.i].bytes,
                       PLAN_READ | PLAN_WRITE),
@@ -132,11 +136,29 @@ void emit_call(Emit *e, const Node *n)
         argument(&c, i);
     for (uint32_t i = 0; i < n->nres; i++)
         result(&c, i);
-    registers(&c);
-    emit_instr(e,
-               (PlanInstr){.op = PLAN_CALL,
-                           .flags = c.scan.reverse ? PLAN_REVERSE : 0,
-                           .index = e->segment[callee.i] - 1,
-                           .aux = (uint32_t)c.scan.count},
-               c.list, c.count);
+    registers(&c, last);
+    for (uint32_t i = 0; i < c.count; i++)
+        c.list[i].offset += first * c.list[i].stride;
+    emit_instr(
+        e,
+        (PlanInstr){.op = PLAN_CALL,
+                    .flags = c.scan.reverse ? PLAN_REVERSE : 0,
+                    .index = (last ? e->ending : e->segment)[callee.i] - 1,
+                    .aux = (uint32_t)count},
+        c.list, c.count);
+}
+
+void emit_call(Emit *e, const Node *n)
+{
+    Scan scan = call_scan(e->m, n);
+    Call c = {.e = e, .n = n, .scan = scan};
+
+    carries_begin(&c);
+    if (!emit_has_ending(e, scan.callee)) {
+        iterations(e, n, false, 0, scan.count);
+        return;
+    }
+    if (scan.count > 1)
+        iterations(e, n, false, scan.reverse, scan.count - 1);
+    iterations(e, n, true, scan.reverse ? 0 : scan.count - 1, 1);
 }

@@ -15,13 +15,19 @@
 
 /* ---- registers ----------------------------------------------------------- */
 
+/* In a scan's last iteration there is no next layer. */
+static bool has_register(const Emit *e, const StateUse *use)
+{
+    return use->layered && !(e->last && use->next);
+}
+
 static uint32_t layered_uses(const Emit *e, FuncId f)
 {
     StateUses uses = e->mem->effects.func[f.i].uses;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < uses.n; i++)
-        n += uses.v[i].layered;
+        n += has_register(e, &uses.v[i]);
     return n;
 }
 
@@ -32,16 +38,18 @@ static uint16_t first_state_register(const Emit *e, FuncId f)
     return (uint16_t)(2 + func->params.n + func->results.n);
 }
 
-uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field)
+uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field,
+                             int next)
 {
     StateUses uses = e->mem->effects.func[f.i].uses;
     uint16_t reg = first_state_register(e, f);
 
     for (uint32_t i = 0; i < uses.n; i++) {
         const StateUse *use = &uses.v[i];
-        if (!use->layered)
+        if (!has_register(e, use))
             continue;
-        if (use->tensor.i == t.i && use->field == effect_field(e->m, t, field))
+        if (use->tensor.i == t.i && use->next == next &&
+            use->field == effect_field(e->m, t, field))
             return reg;
         reg++;
     }
@@ -66,10 +74,11 @@ static void register_states(Emit *e, FuncId f)
         const StateUse *use = &uses.v[i];
         const char *name =
             sym_text(e->m->names, e->m->tensors.v[use->tensor.i].name);
-        if (use->layered)
+        if (has_register(e, use))
             plan_add_reg(e->b, PLAN_ADDRESS,
-                         arena_printf(e->arena, "@%s.%s", name,
-                                      FIELD_NAMES[use->field]));
+                         arena_printf(e->arena, "@%s.%s%s", name,
+                                      FIELD_NAMES[use->field],
+                                      use->next ? ".next" : ""));
     }
 }
 
@@ -122,8 +131,8 @@ PlanOperand emit_result(Emit *e, uint32_t i, int access)
                             (uint64_t)bytes, access);
 }
 
-static PlanOperand state_operand(Emit *e, TensorId t, Field f, int64_t bytes,
-                                 int access)
+static PlanOperand state_operand(Emit *e, TensorId t, Field f, int next,
+                                 int64_t bytes, int access)
 {
     const MemState *s = memplan_state(e->mem, e->pp, t, f);
     PlanOperand o;
@@ -131,7 +140,7 @@ static PlanOperand state_operand(Emit *e, TensorId t, Field f, int64_t bytes,
         e->mem->effects.func[e->f.i].layer && e->m->tensors.v[t.i].per_layer;
 
     if (layered)
-        return plan_reg_address(emit_state_register(e, e->f, t, f), 0,
+        return plan_reg_address(emit_state_register(e, e->f, t, f, next), 0,
                                 (uint64_t)bytes, access);
     o = plan_address((uint64_t)s->address, (uint64_t)bytes, access);
     o.buffer = plan_state_buffer((uint64_t)s->address);
@@ -150,13 +159,18 @@ static int64_t field_bytes(const Emit *e, TensorId t, Field f)
 
 PlanOperand emit_state(Emit *e, TensorId t, Field f, int access)
 {
+    return emit_state_next(e, t, f, 0, access);
+}
+
+PlanOperand emit_state_next(Emit *e, TensorId t, Field f, int next, int access)
+{
     const MemState *s = memplan_state(e->mem, e->pp, t, f);
     bool layer = e->mem->effects.func[e->f.i].layer;
     int64_t bytes = field_bytes(e, t, f);
 
     if (!layer && s->slots > 1)
         bytes = s->layer_stride * (s->slots - 1) + bytes;
-    return state_operand(e, t, f, bytes, access);
+    return state_operand(e, t, f, next, bytes, access);
 }
 
 PlanOperand emit_place(Emit *e, MemPlace place, int64_t bytes, int access)
@@ -173,8 +187,8 @@ PlanOperand emit_place(Emit *e, MemPlace place, int64_t bytes, int access)
         return plan_reg_address((uint16_t)(2 + func->params.n + place.index), 0,
                                 (uint64_t)bytes, access);
     case MEM_STATE:
-        return state_operand(e, (TensorId){place.index}, place.field, bytes,
-                             access);
+        return state_operand(e, (TensorId){place.index}, place.field,
+                             place.next, bytes, access);
     default:
         mc_bug(__FILE__, __LINE__, "a value of %s has no place",
                sym_text(e->m->names, func->name));

@@ -34,12 +34,15 @@ typedef struct Emit {
     PlanBuilder *b;
     uint32_t pp;
     uint32_t *segment; /* by FuncId: its segment, plus 1 */
+    uint32_t *ending;  /* the same for the last iteration of a scan, if there
+                          it does less */
     uint32_t *atom;    /* by mesh atom: its row in the plan */
     int64_t frame_start; /* address of the step function's frame */
     FuncId f;          /* the function that is being emitted */
     NodeId node;
     uint32_t pos;      /* of the node in f's body */
     bool main;         /* f is the step function */
+    bool last;         /* f is emitted for the last iteration of a scan */
     bool failed;
 } Emit;
 
@@ -59,17 +62,25 @@ PlanOperand emit_param(Emit *e, uint32_t i, int access);
 PlanOperand emit_result(Emit *e, uint32_t i, int access);
 /* The field as the current function sees it: one layer or all layers held. */
 PlanOperand emit_state(Emit *e, TensorId t, Field f, int access);
+/* The same of the layer `next` further on. */
+PlanOperand emit_state_next(Emit *e, TensorId t, Field f, int next, int access);
 /* `bytes` at `offset` of the current node's workspace. */
 PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access);
 PlanOperand emit_microbatch(Emit *e);
 /* The register of a layered field in function f's segment. */
-uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field);
+uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field,
+                             int next);
 
 /* The number whose digits are the coordinates of `atoms`, major first, times
  * `unit`: this rank's place in a split. */
 uint32_t emit_digits(Emit *e, const uint8_t *atoms, uint32_t n, int64_t unit);
 /* First logical index of `dim` of a value on this rank. */
 uint32_t emit_start(Emit *e, ValueId v, char dim);
+
+/* ---- emit.c: functions --------------------------------------------------- */
+
+/* Whether a function does less in the last iteration of a scan. */
+bool emit_has_ending(const Emit *e, FuncId f);
 
 /* ---- emit.c: instructions ------------------------------------------------ */
 

@@ -20,7 +20,9 @@ void emit_read(Emit *e, const Node *n)
 
     if (!in_state(e, node_res(n, 0), t, f))
         emit_copy(e, emit_value(e, node_res(n, 0), PLAN_WRITE),
-                  emit_state(e, t, f, PLAN_READ));
+                  emit_state_next(e, t, f,
+                                  (int)attr_int(e->m, n->attrs, AK_NEXT, 0),
+                                  PLAN_READ));
 }
 
 void emit_write(Emit *e, const Node *n)

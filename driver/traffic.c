@@ -72,7 +72,8 @@ static void add(Walk *w, const Node *n, int64_t times)
     vec_push(&w->rows, row);
 }
 
-static void walk(Walk *w, FuncId f, int64_t times)
+/* `ends`: how many of the times are the last iteration of a scan. */
+static void walk(Walk *w, FuncId f, int64_t times, int64_t ends)
 {
     const Func *func = &w->m->funcs.v[f.i];
 
@@ -82,9 +83,9 @@ static void walk(Walk *w, FuncId f, int64_t times)
         if (n->op == OP_CALL) {
             Scan scan = call_scan(w->m, n);
 
-            walk(w, scan.callee, times * scan.count);
+            walk(w, scan.callee, times * scan.count, times);
         } else if (op_info[n->op].flags & OPF_COMM) {
-            add(w, n, times);
+            add(w, n, effects_ahead(w->m, n) ? times - ends : times);
         }
     }
 }
@@ -94,7 +95,7 @@ const Traffic *traffic_make(Arena *a, const Program *p, uint32_t pp,
 {
     Walk w = {.arena = a, .m = p->m};
 
-    walk(&w, p->m->entry.v[pp], 1);
+    walk(&w, p->m->entry.v[pp], 1, 0);
     Traffic *rows = arena_array(a, Traffic, w.rows.n);
     if (w.rows.n)
         memcpy(rows, w.rows.v, w.rows.n * sizeof *rows);

@@ -174,7 +174,8 @@ static uint32_t step_layers(EvalStep *s, TensorId t, uint32_t *out)
         return 1;
     if (stacked(s, t))
         return state_layers(s->e, s->rank, t, out);
-    out[0] = (uint32_t)s->frame->layer;
+    out[0] = (uint32_t)(s->frame->layer +
+                        attr_int(s->e->m, s->node->attrs, AK_NEXT, 0));
     if (out[0] < s->e->m->nlayers && state_holds(s->e, s->rank, t, out[0]))
         return 1;
     step_fault(s, "MC0752", "layer %d of @%s is not held here",
@@ -201,10 +202,25 @@ static void undefined(EvalStep *s, TensorId t, uint32_t layer)
                sym_text(s->e->m->names, tensor_of(s->e->m, t)->name), layer);
 }
 
+/* Whether a read is of a layer behind the last one of its scan: nobody looks
+ * at what it gives. */
+static bool reads_nothing(const EvalStep *s)
+{
+    const Scan *scan = &s->frame->scan;
+
+    return attr_find(s->e->m, s->node->attrs, AK_NEXT) && scan->over == 'l' &&
+           s->frame->done + 1 == scan->count;
+}
+
 void eval_read(EvalStep *s)
 {
     Field f;
     TensorId t = step_tensor(s, &f, FIELD_PARAM);
+
+    if (reads_nothing(s)) {
+        step_out(s, 0);
+        return;
+    }
     uint32_t *layers = layers_buffer(s), n = step_layers(s, t, layers);
     EvalValue **parts = arena_array(s->e->arena, EvalValue *, n + 1);
 

@@ -124,7 +124,7 @@ const char *infer_read(Module *m, Op op, const ValueId *args, uint32_t nargs,
     int64_t count = attr_int(m, attrs, AK_COUNT, 1);
     Type type;
 
-    (void)op, (void)args, (void)nargs;
+    (void)args, (void)nargs;
     if (!t.i || t.i >= m->tensors.n || field < 0 || field >= FIELD_COUNT)
         return "needs the attributes `tensor` and `field`";
     if (!(tensor_of(m, t)->fields >> field & 1))
@@ -134,6 +134,10 @@ const char *infer_read(Module *m, Op op, const ValueId *args, uint32_t nargs,
     type = *type_of(m, tensor_of(m, t)->type);
     type.dtype = tensor_of(m, t)->field_dtype[field];
     *out = type_intern(m, &type);
+    if (attr_find(m, attrs, AK_NEXT) &&
+        (op != OP_READ || !tensor_of(m, t)->per_layer ||
+         attr_find(m, attrs, AK_COUNT)))
+        return "`next` is for reading one layer of a per-layer tensor";
     if (!attr_find(m, attrs, AK_COUNT))
         return NULL;
     if (count < 1 || !tensor_of(m, t)->per_layer)

@@ -208,7 +208,7 @@ typedef enum {
     PROP_INFERRED = 1 << 0, PROP_GRAD = 1 << 1, PROP_LAYOUT = 1 << 2,
     PROP_OPTIMIZER = 1 << 9,
     PROP_RESHARDED = 1 << 3, PROP_STAGED = 1 << 4, PROP_PIPELINED = 1 << 5,
-    PROP_SPLIT = 1 << 10, PROP_RING = 1 << 11,
+    PROP_SPLIT = 1 << 10, PROP_RING = 1 << 11, PROP_PREFETCHED = 1 << 12,
     PROP_FUSED = 1 << 6, PROP_STREAMS = 1 << 7, PROP_PLANNED = 1 << 8
 } Prop;
 

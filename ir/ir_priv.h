@@ -40,7 +40,7 @@ extern const char *const field_names[FIELD_COUNT];
 extern const char *const stream_names[STREAM_COUNT];
 extern const char *const init_names[INIT_ONES + 1];
 
-enum { PROP_NAMES = 12 };
+enum { PROP_NAMES = 13 };
 extern const char *const prop_names[PROP_NAMES]; /* by bit of Prop */
 
 /* Modes of a scan are spelled as one character each: `.` whole, `>` carry, or

@@ -15,7 +15,7 @@ const char *const init_names[INIT_ONES + 1] = {"none", "normal", "zeros",
 const char *const prop_names[PROP_NAMES] = {
     "inferred",  "grad",  "layout",  "resharded", "staged",
     "pipelined", "fused", "streams", "planned", "optimizer",
-    "split",     "ring"};
+    "split",     "ring",  "prefetched"};
 
 int word_find(const char *const *table, int n, const char *word)
 {

@@ -42,6 +42,18 @@ Field effect_field(const Module *m, TensorId t, Field f)
     return shares ? FIELD_GRAD : f;
 }
 
+bool effects_ahead(const Module *m, const Node *n)
+{
+    bool ahead = attr_find(m, n->attrs, AK_NEXT) != NULL;
+
+    for (uint32_t i = 0; i < n->nargs && !ahead; i++) {
+        NodeId def = m->values.v[node_arg(m, n, i).i].def;
+        ahead = (op_info[n->op].flags & OPF_COMM) && def.i &&
+                effects_ahead(m, &m->nodes.v[def.i]);
+    }
+    return ahead;
+}
+
 TensorId effects_target(const Module *m, const Node *n, Field *out_field)
 {
     *out_field = (Field)attr_int(m, n->attrs, AK_FIELD, FIELD_PARAM);
@@ -64,7 +76,8 @@ static void use_add(UseVec *list, StateUse use)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         StateUse *old = &list->v[i];
-        if (old->tensor.i != use.tensor.i || old->field != use.field)
+        if (old->tensor.i != use.tensor.i || old->field != use.field ||
+            old->next != use.next)
             continue;
         old->reads |= use.reads;
         old->writes |= use.writes;
@@ -79,7 +92,9 @@ static int use_compare(const void *left, const void *right)
 
     if (a->tensor.i != b->tensor.i)
         return a->tensor.i < b->tensor.i ? -1 : 1;
-    return (a->field > b->field) - (a->field < b->field);
+    if (a->field != b->field)
+        return a->field < b->field ? -1 : 1;
+    return abs(a->next) - abs(b->next);
 }
 
 static StateUses uses_seal(Walk *w, UseVec *list)
@@ -105,7 +120,8 @@ static void tensor_use(Walk *w, const Node *n, bool layer, TensorId t,
 
     use_add(list, (StateUse){t, effect_field(w->m, t, field),
                              layer && w->m->tensors.v[t.i].per_layer, reads,
-                             n->op != OP_READ});
+                             n->op != OP_READ,
+                             (int8_t)attr_int(w->m, n->attrs, AK_NEXT, 0)});
 }
 
 static StateUses node_uses(Walk *w, const Node *n, bool layer)
@@ -195,6 +211,7 @@ static void merge_uses(Walk *w, FuncId f, NodeId id, UseVec *list)
     for (uint32_t i = 0; i < uses.n; i++) {
         StateUse use = uses.v[i];
         use.layered &= w->out->func[f.i].layer;
+        use.next = use.layered ? use.next : 0;
         use_add(list, use);
     }
 }

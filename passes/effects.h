@@ -16,9 +16,10 @@ typedef struct {
     TensorId tensor;
     Field field; /* as effect_field returns it */
     bool layered, reads, writes;
+    int8_t next; /* layered: of the layer so many further on */
 } StateUse;
 
-/* Sorted by tensor, then field. */
+/* Sorted by tensor, then field; of one field, the layer at hand first. */
 typedef struct {
     const StateUse *v;
     uint32_t n;
@@ -45,6 +46,11 @@ Field effect_field(const Module *m, TensorId t, Field f);
 
 /* The tensor and field that a read, write, accum or clear names. */
 TensorId effects_target(const Module *m, const Node *n, Field *out_field);
+
+/* Whether a node works for a layer to come, by reading it (attribute `next`)
+ * or on what was read.  In the last iteration of a scan there is no such layer,
+ * and the node has nothing to do. */
+bool effects_ahead(const Module *m, const Node *n);
 
 /* How a list uses a field; NULL if it does not. */
 const StateUse *effects_find(const Module *m, StateUses uses, TensorId t,

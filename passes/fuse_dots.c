@@ -85,13 +85,26 @@ static void replace(Dots *d, ValueId from, ValueId to)
 
 /* ---- one operand, several weights --------------------------------------- */
 
-/* A parameter as it rests, or gathered before `pos`. */
+/* A parameter as it rests, or gathered before `pos`, here or by a caller. */
 static bool is_weight(const Dots *d, ValueId w, uint32_t pos)
 {
     int32_t def = position(d, w);
-    Op op = def < 0 ? OP_NONE : (Op)at(d, (uint32_t)def).op;
+    Op op = def < 0 ? OP_READ : (Op)at(d, (uint32_t)def).op;
 
     return op == OP_READ || (op == OP_ALL_GATHER && def < (int32_t)pos);
+}
+
+/* Whether two products with one operand sum over the same of its letters, as
+ * those with weights do and the gradient of a weight does not. */
+static bool same_sum(const Dots *d, const Node *a, const Node *b)
+{
+    const Type *x = value_type(d->m, node_arg(d->m, a, 0));
+    const Type *y = value_type(d->m, a->res), *z = value_type(d->m, b->res);
+
+    for (uint8_t i = 0; i < x->ndim; i++)
+        if ((type_dim(y, x->dim[i]) < 0) != (type_dim(z, x->dim[i]) < 0))
+            return false;
+    return true;
 }
 
 static bool writes_state(const Node *n)
@@ -114,7 +127,7 @@ static uint32_t dots_collect(const Dots *d, uint32_t first, uint32_t *out)
             break;
         if (other.op == OP_DOT &&
             node_arg(d->m, &other, 0).i == node_arg(d->m, &lead, 0).i &&
-            result_of(d, &other)->type.i &&
+            result_of(d, &other)->type.i && same_sum(d, &lead, &other) &&
             value_type(d->m, other.res)->dtype ==
                 value_type(d->m, lead.res)->dtype &&
             is_weight(d, node_arg(d->m, &other, 1), first))

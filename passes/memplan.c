@@ -32,7 +32,7 @@ int64_t memplan_value_bytes(const Module *m, ValueId v)
 bool memplan_same_place(MemPlace a, MemPlace b)
 {
     return a.base == b.base && a.field == b.field && a.index == b.index &&
-           a.offset == b.offset;
+           a.offset == b.offset && a.next == b.next;
 }
 
 /* ---- buffers of one frame ------------------------------------------------ */
@@ -102,7 +102,7 @@ static void frame_apply(Frame *fr)
             out->scratch[fr->owners.v[i].owner] = offset;
         else
             out->place[fr->owners.v[i].owner] =
-                (MemPlace){MEM_FRAME, 0, 0, offset, false};
+                (MemPlace){.base = MEM_FRAME, .offset = offset};
     }
 }
 

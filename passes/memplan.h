@@ -32,6 +32,7 @@ typedef struct {
     Field field;
     uint32_t index;
     int64_t offset; /* bytes; MEM_FRAME only */
+    int8_t next; /* MEM_STATE: of the layer so many further on */
     bool adds; /* MEM_STATE: made by adding to what is there, for an `accum` */
 } MemPlace;
 

@@ -67,7 +67,7 @@ static void lifetimes(Share *s)
     for (uint32_t i = 0; i < func->params.n; i++) {
         value_begin(p, func->params.v[i], -1, -1, -1);
         p->out->place[func->params.v[i].i] =
-            (MemPlace){MEM_PARAM, 0, i, 0, false};
+            (MemPlace){.base = MEM_PARAM, .index = i};
     }
     for (uint32_t pos = 0; pos < func->body.n; pos++) {
         const Node *n = node_at(s, pos);
@@ -197,7 +197,8 @@ static bool state_rests(const Share *s, ValueId v, TensorId t, Field f,
 
 static MemPlace state_place(const Share *s, TensorId t, Field f, bool adds)
 {
-    return (MemPlace){MEM_STATE, effect_field(s->p->m, t, f), t.i, 0, adds};
+    return (MemPlace){.base = MEM_STATE, .field = effect_field(s->p->m, t, f),
+                      .index = t.i, .adds = adds};
 }
 
 /* At first every read names its field; that may let writes happen in place,
@@ -208,6 +209,8 @@ static void home_read(Share *s, const Node *n)
     TensorId t = effects_target(s->p->m, n, &f);
 
     s->p->out->place[n->res.i] = state_place(s, t, f, false);
+    s->p->out->place[n->res.i].next =
+        (int8_t)attr_int(s->p->m, n->attrs, AK_NEXT, 0);
 }
 
 static void check_read(Share *s, const Node *n)
@@ -335,7 +338,7 @@ static void home_result(Share *s, uint32_t r)
     if (s->p->out->place[v.i].base != MEM_NONE)
         return;
     if (param < 0 || is_over(s, s->func->params.v[param], v))
-        s->p->out->place[v.i] = (MemPlace){MEM_RESULT, 0, r, 0, false};
+        s->p->out->place[v.i] = (MemPlace){.base = MEM_RESULT, .index = r};
 }
 
 /* ---- sharing a buffer ---------------------------------------------------- */
@@ -361,7 +364,8 @@ static bool share_try(Share *s, const Node *n, uint32_t arg, uint32_t res,
     uint32_t made = value_root(p, node_res(n, res));
 
     if (old == made || p->out->place[old].base != MEM_NONE ||
-        p->last[old] != p->done[pos] || p->last[made] == p->done[pos] ||
+        p->last[old] != p->done[pos] ||
+        (p->last[made] == p->done[pos] && n->op != OP_CALL) ||
         !node_may_share(p, n, arg, res) ||
         !place_free_from(s, p->out->place[made], p->first[old]))
         return false;

@@ -52,6 +52,9 @@ void vmap_free(ValueMap *map);
 /* Appends a copy of `n` to f with operands mapped, and maps its results to the
  * copies' (types, layouts, names and hints are kept).  Returns the copy. */
 NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map);
+/* A copy of a function, named "FROM.SUFFIX" and, if there is one already, by a
+ * number behind; maps all of its values. */
+FuncId func_copy(Module *m, FuncId from, const char *suffix, ValueMap *map);
 /* Replaces operands and function results in place. */
 void func_substitute(Module *m, FuncId f, const ValueMap *map);
 
@@ -71,6 +74,7 @@ bool pass_reshard(Module *m, const Spec *spec);
 bool pass_stage(Module *m, const Spec *spec);
 bool pass_split_backward(Module *m, const Spec *spec);
 bool pass_pipeline(Module *m, const Spec *spec);
+bool pass_prefetch(Module *m, const Spec *spec);
 bool pass_fuse(Module *m, const Spec *spec);
 bool pass_streams(Module *m, const Spec *spec);
 

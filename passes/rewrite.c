@@ -64,3 +64,35 @@ void func_substitute(Module *m, FuncId f, const ValueMap *map)
     for (uint32_t i = 0; i < fn->results.n; i++)
         fn->results.v[i] = vmap_get(map, fn->results.v[i]);
 }
+
+/* "layer.bwd.last", for further ones "layer.bwd.last.2" and so on. */
+static const char *copy_name(const Module *m, FuncId from, const char *suffix)
+{
+    const char *old = sym_text(m->names, m->funcs.v[from.i].name);
+    const char *name = arena_printf(m->arena, "%s.%s", old, suffix);
+
+    for (int n = 2; func_find(m, sym_intern(m->names, name)).i; n++)
+        name = arena_printf(m->arena, "%s.%s.%d", old, suffix, n);
+    return name;
+}
+
+FuncId func_copy(Module *m, FuncId from, const char *suffix, ValueMap *map)
+{
+    FuncId f = func_new(m, copy_name(m, from, suffix), FUNC_GRAPH,
+                        func_of(m, from)->loc);
+
+    for (uint32_t i = 0; i < func_of(m, from)->params.n; i++) {
+        ValueId old = func_of(m, from)->params.v[i];
+        ValueId v = func_param(m, f, value_of(m, old)->type,
+                               sym_text(m->names, value_of(m, old)->name));
+        value_like(m, old, v);
+        vmap_set(map, old, v);
+    }
+    for (uint32_t i = 0; i < func_of(m, from)->body.n; i++)
+        node_copy(m, f, func_of(m, from)->body.v[i], map);
+    for (uint32_t i = 0; i < func_of(m, from)->results.n; i++) {
+        ValueId old = func_of(m, from)->results.v[i];
+        vec_push(&func_of(m, f)->results, vmap_get(map, old));
+    }
+    return f;
+}

@@ -238,7 +238,7 @@ static void step_read(Streams *s, const Node *n)
     TensorId t = memory_of(s, n, &f);
     PendingState *p = pending_state(s, t, f);
 
-    s->alias[n->res.i] = (StateUse){t, f, false, true, false};
+    s->alias[n->res.i] = (StateUse){.tensor = t, .field = f, .reads = true};
     if (p)
         s->value[n->res.i] = p->ticket;
 }
@@ -495,6 +495,7 @@ static void func_order(Streams *s, FuncId f)
         return;
     s->ordered[f.i] = true;
     callees_order(s, f);
+    streams_sink_sums(s->m, s->fx, f);
     streams_delay_products(s->m, s->fx, f);
     func_begin(s, f);
     for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++)

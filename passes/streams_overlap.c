@@ -224,40 +224,6 @@ static void drop_others(Overlap *o)
 
 /* ---- copies -------------------------------------------------------------- */
 
-/* "layer.bwd.last", for other stages "layer.bwd.last.2" and so on. */
-static const char *copy_name(const Module *m, FuncId from)
-{
-    const char *old = sym_text(m->names, m->funcs.v[from.i].name);
-    const char *name = arena_printf(m->arena, "%s.last", old);
-
-    for (int n = 2; func_find(m, sym_intern(m->names, name)).i; n++)
-        name = arena_printf(m->arena, "%s.last.%d", old, n);
-    return name;
-}
-
-static FuncId func_copy(Overlap *o, FuncId from, ValueMap *map)
-{
-    Module *m = o->m;
-    FuncId f =
-        func_new(m, copy_name(m, from), FUNC_GRAPH, func_of(m, from)->loc);
-
-    for (uint32_t i = 0; i < func_of(m, from)->params.n; i++) {
-        ValueId old = func_of(m, from)->params.v[i];
-        ValueId v = func_param(m, f, value_of(m, old)->type,
-                               sym_text(m->names, value_of(m, old)->name));
-        value_of(m, v)->layout = value_of(m, old)->layout;
-        value_of(m, v)->hint = value_of(m, old)->hint;
-        vmap_set(map, old, v);
-    }
-    for (uint32_t i = 0; i < func_of(m, from)->body.n; i++)
-        node_copy(m, f, func_of(m, from)->body.v[i], map);
-    for (uint32_t i = 0; i < func_of(m, from)->results.n; i++) {
-        ValueId old = func_of(m, from)->results.v[i];
-        vec_push(&func_of(m, f)->results, vmap_get(map, old));
-    }
-    return f;
-}
-
 static void set_callee(Overlap *o, NodeId call, FuncId f)
 {
     AttrsId attrs = attrs_with(o->m, node_of(o->m, call)->attrs,
@@ -314,7 +280,7 @@ static FuncId copy_with(Overlap *o, FuncId from, const bool *with)
         if (o->copies.v[i].from.i == from.i &&
             memcmp(o->copies.v[i].with, with, o->list.n) == 0)
             return o->copies.v[i].copy;
-    c.copy = func_copy(o, from, &map);
+    c.copy = func_copy(o->m, from, "last", &map);
     reduce_here(o, c.copy, with);
     vec_push(&o->copies, c);
     vmap_free(&map);
@@ -350,7 +316,7 @@ static void call_apply(Overlap *o, NodeId call)
             continue;
         layer = copy_with(o, callee(o, func_get(o, from)->body.v[i]), with);
         if (copy.i == 0)
-            copy = func_copy(o, from, &map);
+            copy = func_copy(o->m, from, "last", &map);
         set_callee(o, func_get(o, copy)->body.v[i], layer);
     }
     if (copy.i)

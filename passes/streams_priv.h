@@ -16,6 +16,11 @@ int64_t streams_outer_size(const Module *m, ValueId v, char dim);
  * last microbatch. */
 void streams_overlap_gradients(Module *m, FuncId step);
 
+/* ---- streams_sink.c ------------------------------------------------------ */
+
+/* Adds up what collectives have summed as late as the next such collective. */
+void streams_sink_sums(Module *m, const Effects *fx, FuncId f);
+
 /* ---- streams_delay.c ----------------------------------------------------- */
 
 /* Puts products that nobody waits for behind collectives that somebody waits

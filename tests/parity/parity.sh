@@ -17,6 +17,7 @@ export MEGAC_CACHE="$PWD/cache"
 
 batch=4 # sequences per microbatch, of all replicas together
 precision=fp32
+degrees=""
 dp=1
 recompute=none
 counts="1 4" # microbatches
@@ -85,10 +86,21 @@ fold) degrees="tp=2 sp=true ep=4 etp=1 dp=null world_size=4" dp=2 ;;
 ep2zero1) degrees="ep=2 dp=1 sharding=optim" dp=2 ;;
 ep2zero3) degrees="ep=2 pp=2 dp=2 sharding=optim_grads_params" dp=4 ;;
 bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
+# zeroN-…: what rests in shards, beside each other axis.
+zero?-dp4) dp=4 ;;
+zero?-tp2) degrees="tp=2 sp=true" dp=2 ;;
+zero?-pp2) degrees="pp=2" dp=2 ;;
+zero?-cp2) degrees="cp=2" dp=2 ;;
+zero?-ep2) degrees="ep=2 dp=2" dp=4 ;;
 *)
     echo "parity.sh: no layout $layout" >&2
     exit 2
     ;;
+esac
+case $layout in
+zero1-*) degrees="$degrees sharding=optim" ;;
+zero2-*) degrees="$degrees sharding=optim_grads" ;;
+zero3-*) degrees="$degrees sharding=optim_grads_params" ;;
 esac
 
 # train FOLDER SUBFOLDER STEP - five steps; saves STEP's tensors there.

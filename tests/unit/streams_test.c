@@ -1,5 +1,6 @@
 /* streams_test.c - events on small modules, tests/golden/streams/x.mir ->
- * x.out, and what they are worth: the spans that memplan goes by.
+ * x.out, what goes ahead of its iteration, tests/golden/prefetch likewise, and
+ * what events are worth: the spans that memplan goes by.
  *
  * Every module must mean the same before and after.  MEGAC_REFRESH=1 writes
  * the .out files anew; review them as a diff.
@@ -45,12 +46,14 @@ static void rig_close(Rig *r)
     arena_free(r->arena);
 }
 
-static void order_and_compare(const Rig *r)
+typedef bool PassFn(Module *m, const Spec *spec);
+
+static void run_and_compare(const Rig *r, PassFn *pass)
 {
     EvalResult *before = eval_run(r->arena, r->m, EVAL_FIELD, 5), *after;
 
     must(r, before != NULL);
-    must(r, pass_streams(r->m, NULL));
+    must(r, pass(r->m, NULL));
     must(r, module_verify(r->m));
     after = eval_run(r->arena, r->m, EVAL_FIELD, 5);
     must(r, after && eval_equal(r->m, before, r->m, after, r->diag, 0));
@@ -58,7 +61,7 @@ static void order_and_compare(const Rig *r)
 
 /* ---- golden files -------------------------------------------------------- */
 
-static void check_file(const char *path)
+static void check_file(const char *path, PassFn *pass)
 {
     Buf text = {0}, got = {0}, want = {0};
     char out[256];
@@ -67,7 +70,7 @@ static void check_file(const char *path)
     snprintf(out, sizeof out, "%.*s.out", (int)strlen(path) - 4, path);
     assert_true(buf_read_file(&text, path));
     r = rig_open(path, buf_str(&text));
-    order_and_compare(&r);
+    run_and_compare(&r, pass);
     module_print(r.m, &got);
     if (getenv("MEGAC_REFRESH"))
         assert_true(buf_write_file(&got, out));
@@ -81,17 +84,24 @@ static void check_file(const char *path)
     rig_close(&r);
 }
 
-static void golden_files(void **state)
+static void check_files(const char *pattern, size_t least, PassFn *pass)
 {
     glob_t files;
 
-    (void)state;
-    assert_int_equal(glob(MEGAC_SOURCE_DIR "/tests/golden/streams/*.mir", 0,
-                          NULL, &files), 0);
-    assert_true(files.gl_pathc >= 6);
+    assert_int_equal(glob(pattern, 0, NULL, &files), 0);
+    assert_true(files.gl_pathc >= least);
     for (size_t i = 0; i < files.gl_pathc; i++)
-        check_file(files.gl_pathv[i]);
+        check_file(files.gl_pathv[i], pass);
     globfree(&files);
+}
+
+static void golden_files(void **state)
+{
+    (void)state;
+    check_files(MEGAC_SOURCE_DIR "/tests/golden/streams/*.mir", 7,
+                pass_streams);
+    check_files(MEGAC_SOURCE_DIR "/tests/golden/prefetch/*.mir", 1,
+                pass_prefetch);
 }
 
 /* ---- spans --------------------------------------------------------------- */

@@ -1,0 +1,188 @@
+/* shard_test.c - what sharded data parallelism holds and moves.
+ *
+ * The bytes are worked out by hand beside each test; that a step moves every
+ * gradient and, under ZeRO-3, every parameter twice (forward and backward) is
+ * section 7 of Rajbhandari et al. 2020.
+ */
+#include "emit_bench.h"
+
+/* Per layer q, k, v and proj 32*32 each, gate, up and down 48*32 each and two
+ * norms of 32; embedding and head 48*32 each, one norm. */
+enum { LAYERS = 4, MICROBATCHES = 2, DP = 8 };
+enum {
+    LAYER = 4 * 32 * 32 + 3 * 48 * 32 + 2 * 32,
+    REST = 2 * 48 * 32 + 32,
+    PARAMS = REST + LAYERS * LAYER
+};
+
+static const char llama[] =
+    "version: 1\n"
+    "model: {num_layers: 4, hidden_size: 32, num_attention_heads: 8,\n"
+    "  num_query_groups: 8, ffn_hidden_size: 48, vocab_size: 48,\n"
+    "  vocab_divisor: 16}\n"
+    "training: {seq_length: 16, micro_batch_size: 1, global_batch_size: 16,\n"
+    "  precision: fp32}\n";
+
+static void open_zero(EmitBench *b, const char *sharding)
+{
+    const char *sets[] = {"parallel.dp=8", sharding, NULL};
+
+    emit_open_spec(b, llama, sets);
+    emit_load(b);
+}
+
+/* ---- what is held -------------------------------------------------------- */
+
+static void expect_state(const char *sharding, int64_t params, int64_t grads,
+                         int64_t optimizer)
+{
+    EmitBench b;
+
+    open_zero(&b, sharding);
+    assert_int_equal(b.mem->report[0].params, params);
+    assert_int_equal(b.mem->report[0].grads, grads);
+    assert_int_equal(b.mem->report[0].optimizer, optimizer);
+    emit_close(&b);
+}
+
+/* 4 bytes each of parameters and gradients, 8 of Adam's moments.  ZeRO-1 also
+ * holds its eighth of the complete gradient beside the sum it is made of. */
+static void each_rank_holds_its_eighth(void **state)
+{
+    enum { P = 4 * PARAMS };
+
+    (void)state;
+    expect_state("parallel.sharding=no_shard", P, P, 2 * P);
+    expect_state("parallel.sharding=optim", P, P + P / DP, 2 * P / DP);
+    expect_state("parallel.sharding=optim_grads", P, P / DP, 2 * P / DP);
+    expect_state("parallel.sharding=optim_grads_params", P / DP, P / DP,
+                 2 * P / DP);
+}
+
+/* Bytes of the memory in a frame that holds gathered weights. */
+static int64_t gathered_in_frame(const EmitBench *b, ValueId v)
+{
+    return b->mem->place[v.i].base == MEM_FRAME
+               ? memplan_value_bytes(b->m, v) : 0;
+}
+
+/* Forward and backward: a layer's weights come in as carries, and the next
+ * one's are gathered in the frame. */
+static void two_layers_are_gathered(void **state)
+{
+    static const char *const names[] = {"layer.fwd.ahead", "layer.bwd.ahead"};
+    EmitBench b;
+
+    (void)state;
+    open_zero(&b, "parallel.sharding=optim_grads_params");
+    for (size_t k = 0; k < MC_LEN(names); k++) {
+        FuncId f = func_find(b.m, sym_intern(b.m->names, names[k]));
+        const Func *func = &b.m->funcs.v[f.i];
+        int64_t now = 0, next = 0;
+        assert_true(f.i);
+        for (uint32_t i = 0; i < func->body.n; i++) {
+            const Node *n = &b.m->nodes.v[func->body.v[i].i];
+            if (n->op != OP_ALL_GATHER)
+                continue;
+            assert_true(effects_ahead(b.m, n));
+            assert_int_equal(n->stream, STREAM_DP);
+            next += gathered_in_frame(&b, n->res);
+        }
+        for (uint32_t i = 0; i < func->params.n; i++) {
+            const Type *t = value_type(b.m, func->params.v[i]);
+            if (type_dim(t, 's') < 0)
+                now += memplan_value_bytes(b.m, func->params.v[i]);
+        }
+        assert_int_equal(now, 4 * LAYER);
+        assert_int_equal(next, 4 * LAYER);
+    }
+    emit_close(&b);
+}
+
+/* The scan of a stage keeps what it carries in one place. */
+static void carries_have_one_buffer(void **state)
+{
+    EmitBench b;
+    FuncId f;
+    int64_t bytes = 0;
+
+    (void)state;
+    open_zero(&b, "parallel.sharding=optim_grads_params");
+    f = func_find(b.m, sym_intern(b.m->names, "stage0.fwd"));
+    for (uint32_t i = 0; i < b.m->funcs.v[f.i].body.n; i++) {
+        const Node *n = &b.m->nodes.v[b.m->funcs.v[f.i].body.v[i].i];
+        for (uint32_t k = 0; n->op == OP_CALL && k < n->nargs; k++) {
+            int r = call_arg_mode(b.m, n, k) == MODE_CARRY
+                        ? memplan_carry_result(b.m, n, k) : -1;
+            ValueId v = node_arg(b.m, n, k);
+            if (r < 0 || type_dim(value_type(b.m, v), 's') >= 0)
+                continue;
+            assert_int_equal(b.mem->buffer[v.i],
+                             b.mem->buffer[node_res(n, (uint32_t)r).i]);
+            bytes += memplan_value_bytes(b.m, v);
+        }
+    }
+    assert_int_equal(bytes, 4 * LAYER);
+    emit_close(&b);
+}
+
+/* ---- what is moved ------------------------------------------------------- */
+
+typedef struct {
+    uint64_t count[PLAN_COLLECTIVES], bytes[PLAN_COLLECTIVES];
+} Moved;
+
+static void count_segment(const Plan *p, uint32_t segment, uint64_t runs,
+                          Moved *out)
+{
+    PlanRange range = p->segments.v[segment].instrs;
+
+    for (uint32_t i = range.first; i < range.first + range.n; i++) {
+        const PlanInstr *in = &p->instrs.v[i];
+        const PlanOperand *o = &p->operands.v[in->operands.first];
+        if (in->op == PLAN_CALL)
+            count_segment(p, in->index, runs * in->aux, out);
+        if (in->op != PLAN_COLLECTIVE)
+            continue;
+        uint32_t kind = p->collectives.v[in->index].kind;
+        out->count[kind] += runs;
+        out->bytes[kind] += runs * MC_MAX(o[0].bytes, o[1].bytes);
+    }
+}
+
+static Moved moved_by(EmitBench *b, const char *sharding)
+{
+    Moved out = {{0}, {0}};
+
+    open_zero(b, sharding);
+    count_segment(&b->plans[0], b->plans[0].job.v->main, 1, &out);
+    return out;
+}
+
+/* Each layer is gathered once forward and once backward, the last one's
+ * neighbour never; embedding, head and the last norm once: the head's backward
+ * is part of its forward, and the embedding has none that wants the weight. */
+static void weights_are_gathered_once_each_way(void **state)
+{
+    EmitBench b;
+    Moved moved = moved_by(&b, "parallel.sharding=optim_grads_params");
+
+    (void)state;
+    assert_int_equal(moved.bytes[PLAN_ALL_GATHER],
+                     MICROBATCHES * 4 * (2 * LAYERS * LAYER + REST));
+    assert_int_equal(moved.bytes[PLAN_REDUCE_SCATTER],
+                     MICROBATCHES * 4 * PARAMS);
+    emit_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_rank_holds_its_eighth),
+        cmocka_unit_test(two_layers_are_gathered),
+        cmocka_unit_test(carries_have_one_buffer),
+        cmocka_unit_test(weights_are_gathered_once_each_way),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
