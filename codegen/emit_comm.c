@@ -191,9 +191,12 @@ static void collective(Emit *e, PlanCollective c, PlanOperand from,
                        PlanOperand to)
 {
     PlanOperand list[] = {from, to};
+    bool joined =
+        attr_int(e->m, e->m->nodes.v[e->node.i].attrs, AK_JOIN, 0) != 0;
 
     emit_instr(e,
                (PlanInstr){.op = PLAN_COLLECTIVE,
+                           .flags = joined ? PLAN_JOIN : 0,
                            .index = plan_add_collective(e->b, &c)},
                list, 2);
 }

@@ -327,8 +327,9 @@ bool pass_prefetch(Module *m, const Spec *spec)
     Prefetch p = {.m = m};
     uint32_t nfuncs = m->funcs.n;
 
-    (void)spec;
     effects_compute(scratch, m, &p.fx);
+    if (spec && !spec->parallel.overlap.params)
+        nfuncs = 0;
     for (uint32_t i = 1; i < nfuncs; i++)
         if (m->funcs.v[i].kind == FUNC_GRAPH)
             prefetch_function(&p, (FuncId){i});

@@ -59,6 +59,7 @@ typedef struct {
     bool computed[STREAM_COUNT]; /* compute nodes since it last started */
     bool attached[STREAM_COUNT]; /* has nodes that end with the function */
     bool step;                   /* f is a step function */
+    bool grads_overlap;          /* as the spec asks */
     Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
     bool *settled; /* by FuncId: ... and computes nothing once that started */
     bool *ordered; /* by FuncId */
@@ -495,7 +496,8 @@ static void func_order(Streams *s, FuncId f)
         return;
     s->ordered[f.i] = true;
     callees_order(s, f);
-    streams_sink_sums(s->m, s->fx, f);
+    if (s->grads_overlap)
+        streams_sink_sums(s->m, s->fx, f);
     streams_delay_products(s->m, s->fx, f);
     func_begin(s, f);
     for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++)
@@ -507,14 +509,24 @@ static void func_order(Streams *s, FuncId f)
         step_insert(s, event, i);
 }
 
+/* As Megatron-LM has it: at least enough to keep a ring of dp ranks busy. */
+static int64_t bucket_elements(const Spec *spec)
+{
+    int64_t least = 40000000;
+
+    if (spec && spec->parallel.bucket_elements)
+        return spec->parallel.bucket_elements;
+    return spec ? MC_MAX(least, 1000000 * spec->derived.dense_dp) : least;
+}
+
 bool pass_streams(Module *m, const Spec *spec)
 {
     Arena *a = arena_new();
     Effects fx;
-    Streams s = {.m = m, .fx = &fx};
+    Streams s = {.m = m, .fx = &fx,
+                 .grads_overlap = !spec || spec->parallel.overlap.grads};
 
-    (void)spec;
-    for (uint32_t i = 0; i < m->entry.n; i++)
+    for (uint32_t i = 0; s.grads_overlap && i < m->entry.n; i++)
         streams_overlap_gradients(m, m->entry.v[i]);
     effects_compute(a, m, &fx);
     s.value = arena_array(a, Ticket, m->values.n);
@@ -524,6 +536,8 @@ bool pass_streams(Module *m, const Spec *spec)
     s.ordered = arena_array(a, bool, m->funcs.n);
     for (uint32_t f = 1; f < m->funcs.n; f++)
         func_order(&s, (FuncId){f});
+    for (uint32_t f = 1; f < m->funcs.n; f++)
+        streams_fill_buckets(m, (FuncId){f}, bucket_elements(spec));
     vec_free(&s.steps);
     vec_free(&s.state);
     for (int i = 0; i < STREAM_COUNT; i++)

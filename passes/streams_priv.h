@@ -16,6 +16,11 @@ int64_t streams_outer_size(const Module *m, ValueId v, char dim);
  * last microbatch. */
 void streams_overlap_gradients(Module *m, FuncId step);
 
+/* ---- streams_bucket.c ---------------------------------------------------- */
+
+/* Lets neighbouring collectives start together, up to `most` elements. */
+void streams_fill_buckets(Module *m, FuncId f, int64_t most);
+
 /* ---- streams_sink.c ------------------------------------------------------ */
 
 /* Adds up what collectives have summed as late as the next such collective. */
