@@ -167,6 +167,21 @@ static bool is_loose(const Streams *s, uint32_t pos)
     return true;
 }
 
+/* Whether only names stand between it and a collective of its kind that runs
+ * beside compute: the two can start together. */
+static bool has_company(const Streams *s, uint32_t pos)
+{
+    const Func *f = &s->m->funcs.v[s->f.i];
+    const Node *n = node_get(s, f->body.v[pos]);
+
+    while (pos-- > 0) {
+        const Node *before = node_get(s, f->body.v[pos]);
+        if (!is_name(before))
+            return before->op == n->op && before->stream == stream_of(s->m, n);
+    }
+    return false;
+}
+
 static bool is_async(const Streams *s, uint32_t pos)
 {
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
@@ -174,8 +189,8 @@ static bool is_async(const Streams *s, uint32_t pos)
 
     if (is_message(n) || is_loose(s, pos))
         return true;
-    return is_collective(n) && has_slack(s, pos) && !moves.before &&
-           !moves.after;
+    return is_collective(n) && !moves.before && !moves.after &&
+           (has_slack(s, pos) || has_company(s, pos));
 }
 
 /* ---- what is pending ----------------------------------------------------- */

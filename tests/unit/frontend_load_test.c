@@ -432,9 +432,8 @@ static void not_built_yet(void **state)
         {"evaluation", "training.eval.interval=10"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
-        {"choosing the bucket size", "parallel.bucket_elements=1000"},
         {"offloading", "training.offload.activations=[mlp]"},
-        {"turning overlap off", "parallel.overlap.grads=false"},
+        {"turning overlap off", "parallel.overlap.p2p=false"},
     };
 
     (void)state;

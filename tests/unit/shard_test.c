@@ -23,9 +23,9 @@ static const char llama[] =
     "training: {seq_length: 16, micro_batch_size: 1, global_batch_size: 16,\n"
     "  precision: fp32}\n";
 
-static void open_zero(EmitBench *b, const char *sharding)
+static void open_zero(EmitBench *b, const char *sharding, const char *more)
 {
-    const char *sets[] = {"parallel.dp=8", sharding, NULL};
+    const char *sets[] = {"parallel.dp=8", sharding, more, NULL};
 
     emit_open_spec(b, llama, sets);
     emit_load(b);
@@ -38,7 +38,7 @@ static void expect_state(const char *sharding, int64_t params, int64_t grads,
 {
     EmitBench b;
 
-    open_zero(&b, sharding);
+    open_zero(&b, sharding, NULL);
     assert_int_equal(b.mem->report[0].params, params);
     assert_int_equal(b.mem->report[0].grads, grads);
     assert_int_equal(b.mem->report[0].optimizer, optimizer);
@@ -74,7 +74,7 @@ static void two_layers_are_gathered(void **state)
     EmitBench b;
 
     (void)state;
-    open_zero(&b, "parallel.sharding=optim_grads_params");
+    open_zero(&b, "parallel.sharding=optim_grads_params", NULL);
     for (size_t k = 0; k < MC_LEN(names); k++) {
         FuncId f = func_find(b.m, sym_intern(b.m->names, names[k]));
         const Func *func = &b.m->funcs.v[f.i];
@@ -107,7 +107,7 @@ static void carries_have_one_buffer(void **state)
     int64_t bytes = 0;
 
     (void)state;
-    open_zero(&b, "parallel.sharding=optim_grads_params");
+    open_zero(&b, "parallel.sharding=optim_grads_params", NULL);
     f = func_find(b.m, sym_intern(b.m->names, "stage0.fwd"));
     for (uint32_t i = 0; i < b.m->funcs.v[f.i].body.n; i++) {
         const Node *n = &b.m->nodes.v[b.m->funcs.v[f.i].body.v[i].i];
@@ -129,7 +129,8 @@ static void carries_have_one_buffer(void **state)
 /* ---- what is moved ------------------------------------------------------- */
 
 typedef struct {
-    uint64_t count[PLAN_COLLECTIVES], bytes[PLAN_COLLECTIVES];
+    uint64_t bytes[PLAN_COLLECTIVES];
+    uint64_t started[PLAN_COLLECTIVES]; /* a bucket counts once */
 } Moved;
 
 static void count_segment(const Plan *p, uint32_t segment, uint64_t runs,
@@ -145,17 +146,19 @@ static void count_segment(const Plan *p, uint32_t segment, uint64_t runs,
         if (in->op != PLAN_COLLECTIVE)
             continue;
         uint32_t kind = p->collectives.v[in->index].kind;
-        out->count[kind] += runs;
+        out->started[kind] += in->flags & PLAN_JOIN ? 0 : runs;
         out->bytes[kind] += runs * MC_MAX(o[0].bytes, o[1].bytes);
     }
 }
 
-static Moved moved_by(EmitBench *b, const char *sharding)
+static Moved moved_by(const char *sharding, const char *more)
 {
     Moved out = {{0}, {0}};
+    EmitBench b;
 
-    open_zero(b, sharding);
-    count_segment(&b->plans[0], b->plans[0].job.v->main, 1, &out);
+    open_zero(&b, sharding, more);
+    count_segment(&b.plans[0], b.plans[0].job.v->main, 1, &out);
+    emit_close(&b);
     return out;
 }
 
@@ -164,15 +167,45 @@ static Moved moved_by(EmitBench *b, const char *sharding)
  * is part of its forward, and the embedding has none that wants the weight. */
 static void weights_are_gathered_once_each_way(void **state)
 {
-    EmitBench b;
-    Moved moved = moved_by(&b, "parallel.sharding=optim_grads_params");
+    Moved moved = moved_by("parallel.sharding=optim_grads_params", NULL);
 
     (void)state;
     assert_int_equal(moved.bytes[PLAN_ALL_GATHER],
                      MICROBATCHES * 4 * (2 * LAYERS * LAYER + REST));
     assert_int_equal(moved.bytes[PLAN_REDUCE_SCATTER],
                      MICROBATCHES * 4 * PARAMS);
-    emit_close(&b);
+    assert_int_equal(moved.bytes[PLAN_ALL_REDUCE], 4 + 4); /* norm, loss */
+}
+
+/* Ahead of each layer but the last, and before the first, its nine tensors
+ * start together: LAYERS times forward and backward.  Embedding, last norm and
+ * head are three more. */
+static void weights_of_a_layer_are_a_bucket(void **state)
+{
+    Moved moved = moved_by("parallel.sharding=optim_grads_params", NULL);
+
+    (void)state;
+    assert_int_equal(moved.started[PLAN_ALL_GATHER],
+                     MICROBATCHES * (2 * LAYERS + 3));
+}
+
+/* Without overlap the gradients of all 12 tensors follow each other.  A bucket
+ * closes before what it has no place for.  Into 6,000 elements fit, of all
+ * layers: the table, norm1 and q (1,536 + 128 + 4,096); k; v; proj and norm2
+ * (4,096 + 128); gate, up and down (6,144 each) by themselves; head and norm.
+ * The loss is summed by itself. */
+static void buckets_have_a_size(void **state)
+{
+    static const char none[] = "parallel.sharding=no_shard";
+    Moved one = moved_by(none, "parallel.overlap.grads=false");
+    Moved few = moved_by(
+        none, "parallel={overlap: {grads: false}, bucket_elements: 6000}");
+
+    (void)state;
+    assert_int_equal(one.bytes[PLAN_ALL_REDUCE], 4 * PARAMS + 4);
+    assert_int_equal(few.bytes[PLAN_ALL_REDUCE], 4 * PARAMS + 4);
+    assert_int_equal(one.started[PLAN_ALL_REDUCE], 1 + 1);
+    assert_int_equal(few.started[PLAN_ALL_REDUCE], 8 + 1);
 }
 
 int main(void)
@@ -182,6 +215,8 @@ int main(void)
         cmocka_unit_test(two_layers_are_gathered),
         cmocka_unit_test(carries_have_one_buffer),
         cmocka_unit_test(weights_are_gathered_once_each_way),
+        cmocka_unit_test(weights_of_a_layer_are_a_bucket),
+        cmocka_unit_test(buckets_have_a_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
