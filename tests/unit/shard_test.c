@@ -157,7 +157,7 @@ static Moved moved_by(const char *sharding, const char *more)
     EmitBench b;
 
     open_zero(&b, sharding, more);
-    count_segment(&b.plans[0], b.plans[0].job.v->main, 1, &out);
+    count_segment(&b.plans[0], b.plans[0].programs.v[0].segment, 1, &out);
     emit_close(&b);
     return out;
 }
