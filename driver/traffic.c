@@ -120,20 +120,28 @@ static const char *whole_axis(const Module *m, const Traffic *t)
     return NULL;
 }
 
+/* An axis once, or its pieces each with its number. */
+static void atom_text(const Module *m, AxisSet axes, uint32_t i, Buf *out)
+{
+    const Atom *atom = &m->mesh.atoms.v[i];
+    const char *name = sym_text(m->names, atom->axis);
+    AxisSet all = mesh_axis(m, name);
+    bool whole = !(all & ~axes);
+
+    if (!(axes >> i & 1) || (whole && (all & ((1u << i) - 1))))
+        return;
+    buf_printf(out, "%s%s", out->len ? "." : "", name);
+    if (!whole)
+        buf_printf(out, ".%u", atom->part);
+}
+
 const char *traffic_axis(Arena *a, const Module *m, const Traffic *t)
 {
     const char *whole = whole_axis(m, t);
     Buf text = {0};
-    Sym last = {0};
 
-    for (uint32_t i = 0; i < m->mesh.atoms.n && !whole; i++) {
-        Sym axis = m->mesh.atoms.v[i].axis;
-        if ((t->axes >> i & 1) && axis.i != last.i) {
-            buf_printf(&text, "%s%s", text.len ? "." : "",
-                       sym_text(m->names, axis));
-            last = axis;
-        }
-    }
+    for (uint32_t i = 0; i < m->mesh.atoms.n && !whole; i++)
+        atom_text(m, t->axes, i, &text);
     const char *copy = whole ? whole : arena_strdup(a, buf_str(&text));
     buf_free(&text);
     return copy;

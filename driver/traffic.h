@@ -17,7 +17,7 @@ typedef struct {
 /* Walks the program of a stage.  The rows live in `a`. */
 const Traffic *traffic_make(Arena *a, const Program *p, uint32_t pp,
                             uint32_t *out_n);
-/* "tp", "pp", "tp.dp" */
+/* "tp", "pp", "tp.dp"; of a cut axis "cp.1" */
 const char *traffic_axis(Arena *a, const Module *m, const Traffic *t);
 
 #endif

@@ -3,11 +3,15 @@
 
 static void layers_check(Check *c)
 {
-    if (c->spec->parallel.cp_comm.n == 1)
+    const Spec *s = c->spec;
+    uint32_t n = s->parallel.cp_comm.n;
+
+    if (n == 1 || n == (uint64_t)s->model.num_layers)
         return;
-    check_fail(c, "MC0013", "parallel.cp_comm",
-               "cp_comm = %s: a choice per layer is not built yet",
-               check_text(c, "parallel.cp_comm"));
+    check_fail(c, "MC0218", "parallel.cp_comm",
+               "cp_comm lists %u layers, but num_layers = %lld", n,
+               (long long)s->model.num_layers);
+    check_because(c, "model.num_layers");
 }
 
 /* The sizes of a2a+p2p, which nothing else has a use for. */

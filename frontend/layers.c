@@ -27,7 +27,7 @@ static SpecCpComm cp_comm_of(const Spec *s, int64_t layer)
 {
     const SpecChoiceList *list = &s->parallel.cp_comm;
 
-    if (s->parallel.cp == 1)
+    if (s->parallel.cp == 1 || list->n == 0)
         return CP_P2P;
     return (SpecCpComm)list->v[layer < list->n ? layer : 0];
 }

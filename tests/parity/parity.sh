@@ -65,6 +65,13 @@ cp4mix-dp2zero3)
     degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] sharding=optim_grads_params"
     dp=2 recompute=full
     ;;
+cp4list)
+    degrees="cp=4 cp_comm=[p2p,all_gather,a2a,a2a+p2p] cp_sizes=[2,2]"
+    ;;
+cp2list-pp2)
+    degrees="cp=2 cp_comm=[p2p,a2a,a2a,all_gather] pp=2 sharding=optim_grads"
+    dp=2
+    ;;
 cp4mix-pp2) degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] pp=2" counts=4 ;;
 all) degrees="tp=2 sp=true pp=2" dp=2 ;;
 order) degrees="tp=2 pp=2 order=tp-cp-ep-pp-dp" dp=2 ;;

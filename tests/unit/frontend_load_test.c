@@ -425,7 +425,6 @@ static void not_built_yet(void **state)
     static const struct {
         const char *message, *set;
     } rows[] = {
-        {"a choice per layer", "parallel={cp: 2, cp_comm: [p2p, a2a]}"},
         {"dropout", "model.hidden_dropout=0.1"},
         {"fp16 training", "training.precision=fp16"},
         {"a growing batch", "training.rampup=[1, 1, 100]"},

@@ -93,6 +93,9 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "parallel.cp_comm=all_gather"},
     {"parallel.cp=4", "parallel.ep=4", "parallel.world_size=4",
      "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]"},
+    {"parallel.cp=2", "parallel.ep=2", "parallel.world_size=2",
+     "parallel.cp_comm=[p2p, p2p, a2a, all_gather]",
+     "model.moe.layer_freq=2"},
 };
 
 /* Of the model above, with dense layers between those with experts: runs that
@@ -216,6 +219,16 @@ static const char *const LAYOUTS[][6] = {
      "training.precision=bf16", "model.num_query_groups=2"},
     {"parallel.cp=4", "parallel.cp_comm=a2a+p2p", "parallel.cp_sizes=[2, 2]",
      "parallel.tp=2", "parallel.order=cp-tp-dp-pp", "model.sliding_window=5"},
+    {"parallel.cp=4", "parallel.cp_comm=[p2p, all_gather, a2a, a2a+p2p]",
+     "parallel.cp_sizes=[2, 2]"},
+    {"parallel.cp=4", "parallel.cp_comm=[a2a, a2a+p2p, a2a+p2p, a2a]",
+     "parallel.cp_sizes=[2, 2]", "parallel.pp=2", "parallel.tp=2",
+     "model.num_query_groups=2"},
+    {"parallel.cp=2", "parallel.cp_comm=[p2p, all_gather, p2p, all_gather]",
+     "parallel.dp=2", "parallel.pp=2", "parallel.vpp=2",
+     "parallel.sharding=optim_grads_params"},
+    {"parallel.cp=2", "parallel.cp_comm=[a2a, a2a, p2p, p2p]", "parallel.pp=2",
+     "parallel.schedule=zb-v", "training.recompute.granularity=full"},
     {"parallel.cp=4", "parallel.cp_comm=all_gather", "parallel.dp=2",
      "parallel.order=dp-cp-tp-pp", "model.sliding_window=9",
      "parallel.sharding=optim"},
