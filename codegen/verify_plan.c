@@ -10,7 +10,10 @@
  *
  * The cost follows the instructions of the classes, not the number of ranks.
  */
+#include "codegen/codegen_priv.h"
 #include "codegen/verify_plan_priv.h"
+
+#include <unistd.h>
 
 void verify_note(Verify *v, uint32_t class_index, const Step *step)
 {
@@ -40,13 +43,52 @@ static bool worlds_agree(Verify *v)
     return true;
 }
 
+/* ---- classes side by side ------------------------------------------------ */
+
+typedef struct {
+    Verify *v;
+    bool *ok;               /* by class */
+    PlanVerifyStats *stats; /* by class */
+} Alone;
+
+/* With an arena and messages of its own. */
+static void class_verify(void *state, uint32_t c)
+{
+    Alone *all = state;
+    Verify v = *all->v;
+
+    v.arena = arena_new();
+    v.diag = diag_new(v.arena);
+    v.stats = (PlanVerifyStats){0};
+    all->ok[c] = verify_bytes(&v, c);
+    all->stats[c] = v.stats;
+    diag_free(v.diag);
+    arena_free(v.arena);
+}
+
+/* A class with a fault is walked again, to say what it is. */
+static bool classes_verify(Verify *v)
+{
+    uint32_t threads = (uint32_t)MC_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L);
+    Alone all = {v, arena_array(v->arena, bool, v->n),
+                 arena_array(v->arena, PlanVerifyStats, v->n)};
+
+    codegen_parallel(v->n, threads, class_verify, &all);
+    for (uint32_t c = 0; c < v->n; c++) {
+        if (!all.ok[c]) {
+            v->traces[c].n = 0;
+            return verify_bytes(v, c);
+        }
+        v->stats.instrs += all.stats[c].instrs;
+        v->stats.variants += all.stats[c].variants;
+    }
+    return true;
+}
+
 static bool verify_all(Verify *v)
 {
-    if (!worlds_agree(v) || !verify_ranks(v))
+    if (!worlds_agree(v) || !verify_ranks(v) || !classes_verify(v))
         return false;
-    for (uint32_t c = 0; c < v->n; c++)
-        if (!verify_bytes(v, c))
-            return false;
     return verify_lines(v) && verify_order(v) && verify_waits(v);
 }
 

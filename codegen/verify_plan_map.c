@@ -3,13 +3,15 @@
  * Cells tile [0, end).  They are kept in order in chunks of at most CHUNK
  * cells, and the chunks in an array: a search is two short binary searches,
  * an insertion moves one chunk's tail.  A write merges all that it covers, so
- * the number of cells stays near the number of buffers.
+ * the number of cells stays near the number of buffers.  Layers and microbatches
+ * come back to the same addresses, so most searches end at a hint: where a cell
+ * that starts there was found the last time.
  */
 #include "codegen/verify_plan_priv.h"
 
 #include <stdlib.h>
 
-enum { CHUNK = 48 };
+enum { CHUNK = 48, HINT_BITS = 12 };
 
 typedef struct {
     char *cells;
@@ -25,6 +27,9 @@ struct Map {
     uint64_t *starts; /* of each chunk's first cell */
     uint32_t n, cap;
     Vec(char *) spare; /* cells of dropped chunks */
+    struct {
+        uint32_t chunk, index;
+    } hint[1 << HINT_BITS]; /* by hash of the address; may be out of date */
 };
 
 static MapCell *cell_at(const Map *m, uint32_t chunk, uint32_t index)
@@ -104,10 +109,34 @@ static uint32_t find_chunk(const Map *m, uint64_t address)
     return low;
 }
 
-static MapAt find(const Map *m, uint64_t address)
+static uint32_t hint_of(uint64_t address)
 {
-    MapAt at = {.chunk = find_chunk(m, address)};
-    uint32_t high = m->chunks[at.chunk].n;
+    return (uint32_t)(address * UINT64_C(0x9e3779b97f4a7c15) >>
+                      (64 - HINT_BITS));
+}
+
+/* The cell that starts at `address`, if the hint still says where. */
+static bool find_hinted(const Map *m, uint64_t address, MapAt *out)
+{
+    MapAt at = {.chunk = m->hint[hint_of(address)].chunk,
+                .index = m->hint[hint_of(address)].index};
+
+    if (at.chunk >= m->n || at.index >= m->chunks[at.chunk].n)
+        return false;
+    at.cell = cell_at(m, at.chunk, at.index);
+    *out = at;
+    return at.cell->start == address;
+}
+
+static MapAt find(Map *m, uint64_t address)
+{
+    MapAt at;
+    uint32_t high;
+
+    if (find_hinted(m, address, &at))
+        return at;
+    at = (MapAt){.chunk = find_chunk(m, address)};
+    high = m->chunks[at.chunk].n;
     while (high - at.index > 1) {
         uint32_t mid = (at.index + high) / 2;
         if (cell_at(m, at.chunk, mid)->start <= address)
@@ -116,6 +145,8 @@ static MapAt find(const Map *m, uint64_t address)
             high = mid;
     }
     at.cell = cell_at(m, at.chunk, at.index);
+    m->hint[hint_of(address)].chunk = at.chunk;
+    m->hint[hint_of(address)].index = at.index;
     return at;
 }
 

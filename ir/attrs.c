@@ -150,10 +150,12 @@ const Attr *attrs_at(const Module *m, AttrsId a, uint32_t i)
 
 const Attr *attr_find(const Module *m, AttrsId a, AttrKey key)
 {
-    for (uint32_t i = 0; i < attrs_count(m, a); i++)
-        if (attrs_at(m, a, i)->key == key)
-            return attrs_at(m, a, i);
-    return NULL;
+    uint32_t end = m->attr_lists.v[a.i];
+    uint32_t i = a.i ? m->attr_lists.v[a.i - 1] : end;
+
+    while (i < end && m->attrs.v[i].key < key)
+        i++;
+    return i < end && m->attrs.v[i].key == key ? &m->attrs.v[i] : NULL;
 }
 
 int64_t attr_int(const Module *m, AttrsId a, AttrKey key, int64_t otherwise)
