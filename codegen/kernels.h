@@ -65,7 +65,7 @@ void row_print(const Module *m, FuncId f, const char *name,
 void gather_print(const Module *m, NodeId n, const char *name, bool accumulate,
                   Buf *out, KernelInfo *out_info);
 
-/* ---- route.c: topk, fit, dispatch, combine, combine_weight --------------- */
+/* ---- route.c: topk, fit, group_sum, and the ways of rows --------------- */
 
 /* Prints the kernel of one such node; pointers are its operands, its result,
  * and the workspace if there is one. */

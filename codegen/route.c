@@ -209,6 +209,35 @@ static void print_fit(Route *r)
     buf_puts(r->out, FIT);
 }
 
+/* ---- sums over replicas' sequences ---------------------------------------- */
+
+static const char GROUP_SUM[] =
+    "    ROWS(row, B) {\n"
+    "        const float *from = x + row / N * N * E;\n"
+    "        LANES(e, 0, E) {\n"
+    "            float sum = 0.0f;\n"
+    "            for (i64 i = 0; i < N; i++)\n"
+    "                sum += from[i * E + e];\n"
+    "            out[row * E + e] = sum;\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+static void print_group_sum(Route *r)
+{
+    ValueId x = arg_of(r, 0);
+
+    buf_printf(r->out,
+               "KERNEL(%s)\n{\n    enum { TEAM = WARP, B = %lld, E = %lld, N = "
+               "%lld };\n",
+               r->name, local(r, x, 'b'), local(r, x, 'e'),
+               (long long)(type_size(value_type(r->m, x), 'b') /
+                           attr_int(r->m, r->n->attrs, AK_B_PARTS, 1)));
+    print_pointer(r, "x", "const ", DT_F32, 0);
+    print_pointer(r, "out", "", DT_F32, 1);
+    buf_puts(r->out, GROUP_SUM);
+}
+
 /* ---- to the experts ------------------------------------------------------ */
 
 static const char DISPATCH[] =
@@ -347,6 +376,9 @@ void route_print(const Module *m, NodeId n, const char *name, Buf *out,
         break;
     case OP_FIT:
         print_fit(&r);
+        break;
+    case OP_GROUP_SUM:
+        print_group_sum(&r);
         break;
     case OP_DISPATCH:
         print_dispatch(&r);

@@ -599,5 +599,4 @@ void check_built(Check *c)
 {
     for (uint32_t i = 0; i < schema_num_keys; i++)
         key_check_built(c, &schema_keys[i]);
-    moe_check_built(c);
 }

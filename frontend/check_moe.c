@@ -164,27 +164,3 @@ void moe_check(Check *c)
     groups_check(c);
     ranks_check(c);
 }
-
-/* ---- not built yet ------------------------------------------------------- */
-
-static void not_built(Check *c, const char *path, const char *what)
-{
-    check_fail(c, "MC0013", path, "%s: %s is not built yet", path, what);
-}
-
-void moe_check_built(Check *c)
-{
-    const Spec *s = c->spec;
-
-    if (s->model.moe.num_experts == 0)
-        return;
-    if (s->model.linear_bias)
-        not_built(c, "model.linear_bias", "a bias of experts");
-    if (s->model.moe.balance == MOE_AUX_LOSS &&
-        s->model.moe.aux_loss_coeff > 0.0 && s->training.micro_batch_size > 1) {
-        not_built(c, "model.moe.balance",
-                  "a balancing loss over several sequences of a microbatch");
-        diag_help(c->diag, "set model.moe.balance to seq_aux_loss, or "
-                           "training.micro_batch_size to 1");
-    }
-}

@@ -150,11 +150,6 @@ static void split_heads(Model *x, Layout *l, bool queries)
         layout_set_split(l, 'r', atoms + groups, (uint8_t)(n - groups));
 }
 
-bool model_is_expert(const char *dims)
-{
-    return strchr(dims, 'e') && strchr(dims, 'f');
-}
-
 /* The same for the ranks of cp that have heads of their own: groups as far as
  * there are some left; the sequence stays split over the others. */
 static void split_heads_over_cp(Model *x, Layout *l, SpecCpComm comm)
@@ -174,9 +169,8 @@ static void split_heads_over_cp(Model *x, Layout *l, SpecCpComm comm)
     split_further(l, 'r', atoms + groups, (uint8_t)(n - groups));
 }
 
-LayoutId model_weight_layout(Model *x, const char *dims)
+LayoutId model_weight_layout(Model *x, const char *dims, bool expert)
 {
-    bool expert = model_is_expert(dims);
     Layout l = {0};
 
     if (expert)

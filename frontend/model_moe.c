@@ -165,20 +165,53 @@ static ValueId shares(Router *r)
     return bin(x, OP_DIV, scores, model_sum(x, scores, 'e'));
 }
 
-/* coeff E / (k S^2) sum_e P_e C_e for each sequence, where P sums shares and C
- * counts tokens (Fedus et al. 2021, section 2.2); averaged over the batch. */
+/* Tokens that chose each expert among those of one sequence, or of all
+ * sequences that a replica has in a microbatch: [b,e]. */
+static ValueId counts_of(Router *r)
+{
+    Model *x = r->x;
+    const Spec *s = r->spec;
+    ValueId count = model_sum(x, r->choice, 's');
+    Attr parts = attr_of_int(AK_B_PARTS, s->derived.dense_dp);
+
+    if (s->model.moe.balance == MOE_SEQ_AUX_LOSS ||
+        s->training.micro_batch_size == 1)
+        return count;
+    return ir_op(x->m, x->f, OP_GROUP_SUM, &count, 1,
+                 attrs_intern(x->m, &parts, 1), x->loc);
+}
+
+/* coeff E / (k T^2) sum_e P_e C_e for T tokens, where P sums shares and C
+ * counts tokens (Fedus et al. 2021, section 2.2): for each sequence, or for
+ * what a replica has in a microbatch; averaged over the batch. */
 static void balance_loss(Router *r)
 {
     Model *x = r->x;
     const Spec *s = r->spec;
-    ValueId share, count;
+    bool each = s->model.moe.balance == MOE_SEQ_AUX_LOSS;
+    int64_t group = each ? 1 : s->training.micro_batch_size;
+    ValueId share = model_sum(x, shares(r), 's');
 
-    model_at(x, "model.moe.aux_loss_coeff");
-    share = model_sum(x, shares(r), 's');
-    count = model_sum(x, r->choice, 's');
-    add_loss(x, "aux_loss", bin(x, OP_MUL, share, count),
+    add_loss(x, "aux_loss", bin(x, OP_MUL, share, counts_of(r)),
              s->model.moe.aux_loss_coeff, s->model.moe.num_experts,
-             s->model.moe.top_k * x->s * x->s * s->training.global_batch_size);
+             s->model.moe.top_k * x->s * x->s * group *
+                 s->training.global_batch_size);
+}
+
+/* The same with C counted over all replicas and the microbatches of the step
+ * so far, per token: coeff E / T sum_e P_e C_e / sum_e C_e. */
+static void global_balance_loss(Router *r)
+{
+    Model *x = r->x;
+    const Spec *s = r->spec;
+    TensorId load = model_metric(x, "expert_load", "e", true);
+    ValueId share = ir_sum(x->m, x->f, shares(r), "e", x->loc);
+    ValueId count = ir_read(x->m, x->f, load, FIELD_ACC, x->loc);
+    ValueId part = bin(x, OP_DIV, count, model_sum(x, count, 'e'));
+
+    add_loss(x, "aux_loss", bin(x, OP_MUL, share, part),
+             s->model.moe.aux_loss_coeff, s->model.moe.num_experts,
+             x->s * s->training.global_batch_size);
 }
 
 /* coeff times the mean of (log sum exp logits)^2 (Zoph et al. 2022). */
@@ -206,10 +239,14 @@ static void count_tokens(Router *r)
 static void balance(Router *r)
 {
     const Spec *s = r->spec;
+    bool balanced = s->model.moe.aux_loss_coeff > 0.0 &&
+                    s->model.moe.balance != MOE_NO_LOSS;
 
     count_tokens(r);
-    if (s->model.moe.aux_loss_coeff > 0.0 &&
-        s->model.moe.balance != MOE_NO_LOSS)
+    model_at(r->x, "model.moe.aux_loss_coeff");
+    if (balanced && s->model.moe.balance == MOE_GLOBAL_AUX_LOSS)
+        global_balance_loss(r);
+    else if (balanced)
         balance_loss(r);
     if (s->model.moe.z_loss_coeff > 0.0)
         z_loss(r);

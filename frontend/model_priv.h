@@ -25,12 +25,10 @@ const char *model_attention_hint(SpecCpComm comm);
 /* The axes round which keys go, or 0. */
 AxisSet model_ring(const Model *x, SpecCpComm comm);
 /* How a weight with these dimensions is split where it is used. */
-LayoutId model_weight_layout(Model *x, const char *dims);
+LayoutId model_weight_layout(Model *x, const char *dims, bool expert);
 /* The same, split over its replicas too where a dimension allows it. */
 LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t,
                             bool expert);
-/* Whether a weight with these dimensions belongs to the experts. */
-bool model_is_expert(const char *dims);
 
 /* ---- model_tensors.c: parameters, their state and their files ----------- */
 

@@ -8,81 +8,94 @@
 
 #include <math.h>
 
+/* OUTPUT: its std is divided by sqrt(2 * layers).  EXPERT: it belongs to one
+ * expert, and is where that is. */
+enum { OUTPUT = 1, EXPERT = 2 };
+
 /* One row per parameter: what it is called here and in both families of
  * Hugging Face files, its dimensions, how it starts. */
 typedef struct {
     const char *name, *llama, *gpt2;
     const char *dims;
     InitKind init;
-    bool output;  /* its std is divided by sqrt(2 * layers) */
+    uint8_t part; /* OUTPUT, EXPERT */
     uint8_t rows; /* how many leading dims are rows of the file's matrix */
 } ParamRow;
 
 static const ParamRow param_rows[] = {
     {"embed", "model.embed_tokens.weight", "transformer.wte.weight", "vh",
-     INIT_NORMAL, false, 1},
+     INIT_NORMAL, 0, 1},
     {"positions", "model.embed_positions.weight", "transformer.wpe.weight",
-     "ph", INIT_NORMAL, false, 1},
-    {"norm1", "input_layernorm.weight", "ln_1.weight", "h", INIT_ONES, false,
-     1},
-    {"norm1.bias", "input_layernorm.bias", "ln_1.bias", "h", INIT_ZEROS, false,
-     1},
+     "ph", INIT_NORMAL, 0, 1},
+    {"norm1", "input_layernorm.weight", "ln_1.weight", "h", INIT_ONES, 0, 1},
+    {"norm1.bias", "input_layernorm.bias", "ln_1.bias", "h", INIT_ZEROS, 0, 1},
     {"q", "self_attn.q_proj.weight", "attn.c_attn.weight", "grdh", INIT_NORMAL,
-     false, 3},
+     0, 3},
     {"k", "self_attn.k_proj.weight", "attn.c_attn.weight", "gdh", INIT_NORMAL,
-     false, 2},
+     0, 2},
     {"v", "self_attn.v_proj.weight", "attn.c_attn.weight", "gdh", INIT_NORMAL,
-     false, 2},
+     0, 2},
     {"q.bias", "self_attn.q_proj.bias", "attn.c_attn.bias", "grd", INIT_ZEROS,
-     false, 3},
-    {"k.bias", "self_attn.k_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS,
-     false, 2},
-    {"v.bias", "self_attn.v_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS,
-     false, 2},
+     0, 3},
+    {"k.bias", "self_attn.k_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS, 0,
+     2},
+    {"v.bias", "self_attn.v_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS, 0,
+     2},
     {"q_norm", "self_attn.q_norm.weight", "attn.q_norm.weight", "d", INIT_ONES,
-     false, 1},
+     0, 1},
     {"k_norm", "self_attn.k_norm.weight", "attn.k_norm.weight", "d", INIT_ONES,
-     false, 1},
+     0, 1},
     {"proj", "self_attn.o_proj.weight", "attn.c_proj.weight", "hgrd",
-     INIT_NORMAL, true, 1},
+     INIT_NORMAL, OUTPUT, 1},
     {"proj.bias", "self_attn.o_proj.bias", "attn.c_proj.bias", "h", INIT_ZEROS,
-     false, 1},
+     0, 1},
     {"norm2", "post_attention_layernorm.weight", "ln_2.weight", "h", INIT_ONES,
-     false, 1},
+     0, 1},
     {"norm2.bias", "post_attention_layernorm.bias", "ln_2.bias", "h",
-     INIT_ZEROS, false, 1},
-    {"gate", "mlp.gate_proj.weight", "mlp.c_gate.weight", "fh", INIT_NORMAL,
-     false, 1},
-    {"up", "mlp.up_proj.weight", "mlp.c_fc.weight", "fh", INIT_NORMAL, false,
+     INIT_ZEROS, 0, 1},
+    {"gate", "mlp.gate_proj.weight", "mlp.c_gate.weight", "fh", INIT_NORMAL, 0,
      1},
-    {"gate.bias", "mlp.gate_proj.bias", "mlp.c_gate.bias", "f", INIT_ZEROS,
-     false, 1},
-    {"up.bias", "mlp.up_proj.bias", "mlp.c_fc.bias", "f", INIT_ZEROS, false, 1},
+    {"up", "mlp.up_proj.weight", "mlp.c_fc.weight", "fh", INIT_NORMAL, 0, 1},
+    {"gate.bias", "mlp.gate_proj.bias", "mlp.c_gate.bias", "f", INIT_ZEROS, 0,
+     1},
+    {"up.bias", "mlp.up_proj.bias", "mlp.c_fc.bias", "f", INIT_ZEROS, 0, 1},
     {"down", "mlp.down_proj.weight", "mlp.c_proj.weight", "hf", INIT_NORMAL,
-     true, 1},
-    {"down.bias", "mlp.down_proj.bias", "mlp.c_proj.bias", "h", INIT_ZEROS,
-     false, 1},
-    {"router", "mlp.gate.weight", "mlp.gate.weight", "eh", INIT_NORMAL, false,
+     OUTPUT, 1},
+    {"down.bias", "mlp.down_proj.bias", "mlp.c_proj.bias", "h", INIT_ZEROS, 0,
      1},
+    {"router", "mlp.gate.weight", "mlp.gate.weight", "eh", INIT_NORMAL, 0, 1},
     {"router.bias", "mlp.gate.e_score_correction_bias",
-     "mlp.gate.e_score_correction_bias", "e", INIT_ZEROS, false, 1},
+     "mlp.gate.e_score_correction_bias", "e", INIT_ZEROS, 0, 1},
     {"experts.gate", "mlp.experts.{e}.gate_proj.weight",
-     "mlp.experts.{e}.gate_proj.weight", "efh", INIT_NORMAL, false, 2},
+     "mlp.experts.{e}.gate_proj.weight", "efh", INIT_NORMAL, EXPERT, 2},
     {"experts.up", "mlp.experts.{e}.up_proj.weight",
-     "mlp.experts.{e}.up_proj.weight", "efh", INIT_NORMAL, false, 2},
+     "mlp.experts.{e}.up_proj.weight", "efh", INIT_NORMAL, EXPERT, 2},
     {"experts.down", "mlp.experts.{e}.down_proj.weight",
-     "mlp.experts.{e}.down_proj.weight", "ehf", INIT_NORMAL, true, 2},
+     "mlp.experts.{e}.down_proj.weight", "ehf", INIT_NORMAL, OUTPUT | EXPERT,
+     2},
+    {"experts.gate.bias", "mlp.experts.{e}.gate_proj.bias",
+     "mlp.experts.{e}.gate_proj.bias", "ef", INIT_ZEROS, EXPERT, 2},
+    {"experts.up.bias", "mlp.experts.{e}.up_proj.bias",
+     "mlp.experts.{e}.up_proj.bias", "ef", INIT_ZEROS, EXPERT, 2},
+    {"experts.down.bias", "mlp.experts.{e}.down_proj.bias",
+     "mlp.experts.{e}.down_proj.bias", "eh", INIT_ZEROS, EXPERT, 2},
+    {"shared.gate.bias", "mlp.shared_experts.gate_proj.bias",
+     "mlp.shared_experts.gate_proj.bias", "f", INIT_ZEROS, 0, 1},
+    {"shared.up.bias", "mlp.shared_experts.up_proj.bias",
+     "mlp.shared_experts.up_proj.bias", "f", INIT_ZEROS, 0, 1},
+    {"shared.down.bias", "mlp.shared_experts.down_proj.bias",
+     "mlp.shared_experts.down_proj.bias", "h", INIT_ZEROS, 0, 1},
     {"shared.gate", "mlp.shared_experts.gate_proj.weight",
-     "mlp.shared_experts.gate_proj.weight", "fh", INIT_NORMAL, false, 1},
+     "mlp.shared_experts.gate_proj.weight", "fh", INIT_NORMAL, 0, 1},
     {"shared.up", "mlp.shared_experts.up_proj.weight",
-     "mlp.shared_experts.up_proj.weight", "fh", INIT_NORMAL, false, 1},
+     "mlp.shared_experts.up_proj.weight", "fh", INIT_NORMAL, 0, 1},
     {"shared.down", "mlp.shared_experts.down_proj.weight",
-     "mlp.shared_experts.down_proj.weight", "hf", INIT_NORMAL, true, 1},
-    {"norm", "model.norm.weight", "transformer.ln_f.weight", "h", INIT_ONES,
-     false, 1},
+     "mlp.shared_experts.down_proj.weight", "hf", INIT_NORMAL, OUTPUT, 1},
+    {"norm", "model.norm.weight", "transformer.ln_f.weight", "h", INIT_ONES, 0,
+     1},
     {"norm.bias", "model.norm.bias", "transformer.ln_f.bias", "h", INIT_ZEROS,
-     false, 1},
-    {"head", "lm_head.weight", "lm_head.weight", "vh", INIT_NORMAL, false, 1},
+     0, 1},
+    {"head", "lm_head.weight", "lm_head.weight", "vh", INIT_NORMAL, 0, 1},
 };
 
 int64_t model_size(const Model *x, char dim)
@@ -259,12 +272,12 @@ static TensorId add_param(Model *x, const char *name)
     t.decay = row->init == INIT_NORMAL;
     t.init = row->init;
     t.init_std = x->spec->model.init_std;
-    if (row->output)
+    if (row->part & OUTPUT)
         t.init_std /= sqrt(2.0 * (double)x->layers);
     t.loc = x->loc;
     set_fields(x, &t);
-    t.expert = model_is_expert(row->dims);
-    set_rest(x, &t, model_weight_layout(x, row->dims));
+    t.expert = (row->part & EXPERT) != 0;
+    set_rest(x, &t, model_weight_layout(x, row->dims, t.expert));
     if (strcmp(name, "embed") == 0 && x->spec->model.tie_embeddings)
         t.tied = mesh_axis(x->m, "embed");
     if (strcmp(name, "router.bias") == 0)

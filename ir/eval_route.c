@@ -211,6 +211,28 @@ void eval_fit(EvalStep *s)
     free(c.score);
 }
 
+void eval_group_sum(EvalStep *s)
+{
+    const EvalArray *x = step_arg(s, 0);
+    EvalArray *out = step_out(s, 0);
+    int64_t in_b = part_size(s, 'b', AK_B_PARTS);
+    const char dims[] = {'e', 'g', 'b', 'r'}; /* g: the part; r: added */
+    int64_t size[] = {array_size(x, 'e'), array_size(x, 'b') / in_b, in_b,
+                      in_b};
+    Walk w = walk_dims(dims, size, 4);
+
+    walk_add(&w, x);
+    walk_add(&w, out);
+    for (; w.more; walk_next(&w)) {
+        int64_t first = walk_index(&w, 'g') * in_b;
+        int64_t from = (first + walk_index(&w, 'r') - walk_index(&w, 'b')) *
+                       array_stride(x, 'b');
+        EvalNum *sum = &out->at[w.off[1] + first * array_stride(out, 'b')];
+
+        *sum = num_add(s->e->opt.kind, *sum, x->at[w.off[0] + from]);
+    }
+}
+
 /* ---- the ways ------------------------------------------------------------ */
 
 /* Walks the tokens that chose each expert, with the slot of each. */

@@ -86,6 +86,15 @@ const char *verify_fit(Module *m, const Node *n)
     return NULL;
 }
 
+const char *verify_group_sum(Module *m, const Node *n)
+{
+    int64_t parts = attr_int(m, n->attrs, AK_B_PARTS, 0);
+
+    if (parts < 1 || type_size(value_type(m, n->res), 'b') % parts)
+        return "its `b_parts` do not divide b";
+    return verify_float(m, n);
+}
+
 /* ---- state --------------------------------------------------------------- */
 
 /* An accumulator adds any floating-point value; a write keeps the type. */

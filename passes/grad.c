@@ -339,12 +339,22 @@ static void save(Remat *r, ValueId v)
     vmap_set(&r->to_bwd, v, stand_in);
 }
 
+/* Counts of a step change between a forward and its backward, so what was read
+ * of them is kept. */
+static bool is_count(const Module *m, ValueId v)
+{
+    const Node *n = &m->nodes.v[m->values.v[v.i].def.i];
+
+    return n->op == OP_READ &&
+           attr_int(m, n->attrs, AK_FIELD, FIELD_PARAM) == FIELD_ACC;
+}
+
 /* Free: costs neither memory nor noticeable time to have again. */
 static bool is_free(const Module *m, ValueId v)
 {
     Op op = def_op(m, v);
 
-    return op == OP_READ || op == OP_HOST ||
+    return (op == OP_READ && !is_count(m, v)) || op == OP_HOST ||
            (op_info[op].flags & OPF_GENERATOR) != 0;
 }
 
@@ -357,7 +367,7 @@ static bool asked_again(const Grad *g, ValueId v)
     Sym module = attr_sym(g->m, n->attrs, AK_MODULE);
     SpecChoiceList asked = spec->training.recompute.modules;
 
-    if (!g->info->scanned || n->op == OP_NONE)
+    if (!g->info->scanned || n->op == OP_NONE || is_count(g->m, v))
         return false;
     if (spec->training.recompute.granularity == RECOMPUTE_FULL)
         return true;

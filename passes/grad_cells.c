@@ -317,6 +317,16 @@ static void grad_attention(Grad *g, const Node *n)
 
 /* ---- mixture of experts -------------------------------------------------- */
 
+/* Its own transpose. */
+static void grad_group_sum(Grad *g, const Node *n)
+{
+    ValueId c = grad_of(g, node_res(n, 0));
+
+    grad_flow(g, arg(g, n, 0),
+              ir_op(grad_module(g), grad_func(g), OP_GROUP_SUM, &c, 1, n->attrs,
+                    n->loc));
+}
+
 /* One of the three ways of rows; the result is a cotangent of `like`. */
 static ValueId routed(Grad *g, const Node *n, Op op, ValueId choice,
                       ValueId second, ValueId third, ValueId like)
@@ -360,10 +370,13 @@ static void grad_combine(Grad *g, const Node *n)
 
 /* ---- state and structure ------------------------------------------------- */
 
+/* What a step has counted so far is data. */
 static void grad_read(Grad *g, const Node *n)
 {
     Module *m = grad_module(g);
 
+    if (attr_int(m, n->attrs, AK_FIELD, FIELD_PARAM) == FIELD_ACC)
+        return;
     ir_accum(m, grad_func(g), attr_tensor(m, n->attrs, AK_TENSOR), FIELD_GRAD,
              grad_of(g, node_res(n, 0)), n->loc);
 }

@@ -92,6 +92,8 @@ cp4mixfold)
 fold) degrees="tp=2 sp=true ep=4 etp=1 dp=null world_size=4" dp=2 ;;
 ep2zero1) degrees="ep=2 dp=1 sharding=optim" dp=2 ;;
 ep2zero3) degrees="ep=2 pp=2 dp=2 sharding=optim_grads_params" dp=4 ;;
+ep8tp2sp) degrees="tp=2 sp=true ep=8 dp=1" dp=8 counts=4 ;;
+moe16) degrees="tp=2 sp=true pp=2 ep=2 dp=2 sharding=optim_grads_params" dp=4 ;;
 bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
 # zeroN-…: what rests in shards, beside each other axis.
 zero?-dp4) dp=4 ;;
@@ -116,12 +118,14 @@ train() {
         -- --quiet --threads 1 --check-replicas
 }
 
+sequences=$((batch / dp)) # per replica
+[ $sequences -gt 0 ] || sequences=1
 for microbatches in $counts; do
     folder=$model-$layout-m$microbatches
     expected=$model-one-m$microbatches
     set -- --set training.precision=$precision --set parallel.dp=$dp \
         --set training.recompute.granularity=$recompute \
-        --set training.micro_batch_size=$((batch / dp)) \
+        --set training.micro_batch_size=$sequences \
         --set training.global_batch_size=$((batch * microbatches))
     for degree in $degrees; do
         set -- "$@" --set "parallel.$degree"

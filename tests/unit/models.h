@@ -96,6 +96,19 @@ static const char *const EXPERT_LAYOUTS[][6] = {
     {"parallel.cp=2", "parallel.ep=2", "parallel.world_size=2",
      "parallel.cp_comm=[p2p, p2p, a2a, all_gather]",
      "model.moe.layer_freq=2"},
+    {"parallel.ep=2", "parallel.dp=2", "training.micro_batch_size=2",
+     "training.global_batch_size=16", "parallel.tp=2", "parallel.sp=true"},
+    {"parallel.ep=2", "parallel.pp=2", "model.moe.balance=global_aux_loss",
+     "training.recompute.granularity=full", "parallel.tp=2",
+     "parallel.sp=true"},
+    {"parallel.ep=2", "parallel.cp=2", "model.moe.balance=global_aux_loss",
+     "training.micro_batch_size=2", "training.global_batch_size=16",
+     "model.moe.score=sigmoid"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.ep=2",
+     "model.linear_bias=true", "model.moe.shared_ffn_hidden_size=64",
+     "parallel.sharding=optim_grads_params"},
+    {"parallel.tp=2", "parallel.etp=1", "model.linear_bias=true",
+     "model.moe.capacity_factor=0.5"},
 };
 
 /* Of the model above, with dense layers between those with experts: runs that

@@ -155,8 +155,6 @@ static void wrong_experts(void **state)
          {"parallel.tp=2", "parallel.sp=true", "parallel.etp=1",
           "parallel.ep=3", "parallel.world_size=6", "model.moe.num_experts=9"}},
         {"expert_bias needs scores", {"model.moe.expert_bias=true"}},
-        {"a balancing loss over several sequences",
-         {"training.micro_batch_size=2"}},
     };
 
     (void)state;

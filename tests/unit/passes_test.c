@@ -247,12 +247,16 @@ static void test_gradients_of_experts(void **state)
                                       "model.moe.shared_ffn_hidden_size=64",
                                       "model.moe.scaling_factor=2.5"};
     static const char *const mixed[] = {"model.moe.layer_freq=[1,0,1,0]"};
+    static const char *const biased[] = {"model.linear_bias=true",
+                                         "training.micro_batch_size=2",
+                                         "parallel.dp=2"};
 
     (void)state;
     check_gradients(MODEL_M0, NULL, 0, SMALL_STEP);
     check_gradients(MODEL_M0, sigmoid, 4, SMALL_STEP);
     check_gradients(MODEL_M0, all, 3, SMALL_STEP);
     check_gradients(MODEL_M0, mixed, 1, SMALL_STEP);
+    check_gradients(MODEL_M0, biased, 3, SMALL_STEP);
 }
 
 int main(void)
