@@ -152,8 +152,40 @@ static void dense_check(Check *c)
                        axes[i]);
 }
 
+/* ---- recomputation ------------------------------------------------------- */
+
+static bool has_dense_layer(const Spec *s)
+{
+    for (uint32_t k = 0; k < s->layers.nkinds; k++)
+        if (!s->layers.kinds[k].experts)
+            return true;
+    return false;
+}
+
+/* A module that no layer has cannot be computed again. */
+static void modules_check(Check *c)
+{
+    const Spec *s = c->spec;
+    SpecChoiceList asked = s->training.recompute.modules;
+
+    for (uint32_t i = 0; i < asked.n; i++) {
+        SpecModule module = (SpecModule)asked.v[i];
+        bool experts = module == MODULE_MOE || module == MODULE_MOE_ACT;
+        bool shared = module == MODULE_SHARED_EXPERTS;
+        if (!((experts && !s->model.moe.num_experts) ||
+              (shared && !s->model.moe.shared_ffn_hidden_size) ||
+              (module == MODULE_MLP && !has_dense_layer(s))))
+            continue;
+        check_fail(c, "MC0114", "training.recompute.modules",
+                   "no layer has the module %s", spec_module_word(module));
+        if (module == MODULE_MLP)
+            diag_help(c->diag, "every layer has experts: the module is moe");
+    }
+}
+
 void moe_check(Check *c)
 {
+    modules_check(c);
     if (c->spec->model.moe.num_experts == 0) {
         dense_check(c);
         return;

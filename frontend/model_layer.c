@@ -105,18 +105,6 @@ static ValueId attention_input(Model *x, ValueId y, const char *hint)
     return model_hint(x, y, hint);
 }
 
-/* Marks the node of a value as part of a module of training.recompute. */
-static ValueId in_module(Model *x, ValueId v, SpecModule module)
-{
-    NodeId def = value_of(x->m, v)->def;
-    Sym word = sym_intern(x->m->names, spec_module_word(module));
-    AttrsId attrs = attrs_with(x->m, node_of(x->m, def)->attrs,
-                               attr_of_sym(AK_MODULE, word));
-
-    node_of(x->m, def)->attrs = attrs;
-    return v;
-}
-
 /* A window that hides nothing is none. */
 static AttrsId attention_attrs(Model *x)
 {
@@ -135,6 +123,7 @@ static AttrsId attention_attrs(Model *x)
 static ValueId attention(Model *x, ValueId n)
 {
     ValueId qkv[3], o, y;
+    uint32_t mark;
 
     qkv[0] = head_input(x, n, "q", "sbgrd", "q_norm");
     qkv[1] = head_input(x, n, "k", "sbgd", "k_norm");
@@ -149,10 +138,11 @@ static ValueId attention(Model *x, ValueId n)
     for (int i = 0; x->spec->parallel.cp > 1 && i < 3; i++)
         qkv[i] = attention_input(
             x, qkv[i], model_attention_hint(layer_kind(x)->cp_comm));
+    mark = model_mark(x);
     o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3, attention_attrs(x), x->loc);
+    model_module(x, mark, MODULE_CORE_ATTN);
     if (x->spec->parallel.cp > 1)
         model_hint(x, o, "heads");
-    in_module(x, o, MODULE_CORE_ATTN);
     y = model_hint(x, model_dot(x, o, model_param(x, "proj"), "sbh"),
                    "residual");
     if (x->spec->model.linear_bias) {
@@ -233,7 +223,6 @@ static ValueId mlp_input(Model *x, const Mlp *k, ValueId n, const char *name)
     ValueId y = mlp_product(x, k, n, name, 'f');
 
     model_name(x, y, name);
-    in_module(x, y, MODULE_MLP);
     return mlp_bias(x, k, y, name);
 }
 
@@ -255,6 +244,15 @@ ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
     return mlp_bias(x, &k, y, "down");
 }
 
+static ValueId dense(Model *x, ValueId n)
+{
+    uint32_t mark = model_mark(x);
+    ValueId y = model_mlp(x, n, "", "sb", "residual");
+
+    model_module(x, mark, MODULE_MLP);
+    return y;
+}
+
 static ValueId residual(Model *x, ValueId a, ValueId b)
 {
     model_at(x, "model.hidden_size");
@@ -274,8 +272,7 @@ FuncId model_layer(Model *x)
     model_hint(x, in, "residual");
     mid = residual(x, in, attention(x, model_norm(x, in, "norm1")));
     out = model_norm(x, mid, "norm2");
-    out = layer_kind(x)->experts ? model_moe(x, out)
-                                 : model_mlp(x, out, "", "sb", "residual");
+    out = layer_kind(x)->experts ? model_moe(x, out) : dense(x, out);
     out = residual(x, mid, out);
     model_result(x, model_name(x, out, "y"));
     return f;

@@ -341,10 +341,13 @@ static ValueId shared_experts(Router *r, ValueId n, ValueId y)
 {
     Model *x = r->x;
 
+    uint32_t mark = model_mark(x);
+
     if (r->spec->model.moe.shared_ffn_hidden_size == 0)
         return y;
     x->f_ = r->spec->model.moe.shared_ffn_hidden_size;
     n = model_mlp(x, n, "shared.", "sb", "residual");
+    model_module(x, mark, MODULE_SHARED_EXPERTS);
     x->f_ = r->spec->model.ffn_hidden_size;
     model_at(x, "model.moe.shared_ffn_hidden_size");
     return model_hint(x, model_round(x, bin(x, OP_ADD, y, n)), "residual");
@@ -353,10 +356,13 @@ static ValueId shared_experts(Router *r, ValueId n, ValueId y)
 ValueId model_moe(Model *x, ValueId n)
 {
     Router r = {.x = x, .spec = x->spec};
+    uint32_t mark = model_mark(x);
     ValueId y;
 
     router_logits(&r, n);
     y = routed_experts(&r, n);
     balance(&r);
-    return shared_experts(&r, n, y);
+    y = shared_experts(&r, n, y);
+    model_module(x, mark, MODULE_MOE);
+    return y;
 }

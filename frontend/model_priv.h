@@ -62,6 +62,11 @@ ValueId model_name(Model *x, ValueId a, const char *name);
 ValueId model_sum(Model *x, ValueId a, char dim);
 ValueId model_dot(Model *x, ValueId a, ValueId b, const char *dims);
 ValueId model_bias(Model *x, ValueId y, const char *name);
+/* Where the function under construction ends so far. */
+uint32_t model_mark(const Model *x);
+/* What was built since a mark is part of a module of training.recompute, unless
+ * it is part of another one. */
+void model_module(Model *x, uint32_t mark, SpecModule module);
 FuncId model_begin(Model *x, const char *name, const char *path);
 void model_result(Model *x, ValueId v);
 

@@ -76,6 +76,29 @@ ValueId model_bias(Model *x, ValueId y, const char *name)
     return model_round(x, model_binary(x, OP_ADD, y, model_param(x, name)));
 }
 
+uint32_t model_mark(const Model *x)
+{
+    return x->m->funcs.v[x->f.i].body.n;
+}
+
+/* Cheap ops are computed again in any case. */
+void model_module(Model *x, uint32_t mark, SpecModule module)
+{
+    Sym word = sym_intern(x->m->names, spec_module_word(module));
+    const uint32_t cheap = OPF_CHEAP | OPF_GENERATOR | OPF_EFFECT;
+
+    for (uint32_t i = mark; i < model_mark(x); i++) {
+        NodeId id = func_of(x->m, x->f)->body.v[i];
+        const Node *n = node_of(x->m, id);
+        AttrsId attrs = n->attrs;
+        if (op_info[n->op].flags & cheap || n->nargs == 0 ||
+            attr_find(x->m, attrs, AK_MODULE))
+            continue;
+        attrs = attrs_with(x->m, attrs, attr_of_sym(AK_MODULE, word));
+        node_of(x->m, id)->attrs = attrs;
+    }
+}
+
 FuncId model_begin(Model *x, const char *name, const char *path)
 {
     x->f = func_new(x->m, name, FUNC_GRAPH, model_at(x, path));

@@ -358,13 +358,22 @@ static bool is_free(const Module *m, ValueId v)
            (op_info[op].flags & OPF_GENERATOR) != 0;
 }
 
+/* Shared experts are part of a mixture. */
+static bool is_part_of(const char *module, SpecModule asked)
+{
+    return strcmp(module, spec_module_word(asked)) == 0 ||
+           (asked == MODULE_MOE &&
+            strcmp(module, spec_module_word(MODULE_SHARED_EXPERTS)) == 0);
+}
+
 /* Whether the user wants v computed again although it is expensive:
  * everything in a layer, or what belongs to a module of recompute.modules. */
 static bool asked_again(const Grad *g, ValueId v)
 {
     const Spec *spec = g->pass->spec;
     const Node *n = &g->m->nodes.v[g->m->values.v[v.i].def.i];
-    Sym module = attr_sym(g->m, n->attrs, AK_MODULE);
+    const char *module =
+        sym_text(g->m->names, attr_sym(g->m, n->attrs, AK_MODULE));
     SpecChoiceList asked = spec->training.recompute.modules;
 
     if (!g->info->scanned || n->op == OP_NONE || is_count(g->m, v))
@@ -374,8 +383,7 @@ static bool asked_again(const Grad *g, ValueId v)
     if (spec->training.recompute.granularity == RECOMPUTE_NONE)
         return false;
     for (uint32_t i = 0; i < asked.n; i++)
-        if (strcmp(sym_text(g->m->names, module),
-                   spec_module_word((SpecModule)asked.v[i])) == 0)
+        if (is_part_of(module, (SpecModule)asked.v[i]))
             return true;
     return false;
 }

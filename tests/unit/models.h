@@ -109,6 +109,13 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "parallel.sharding=optim_grads_params"},
     {"parallel.tp=2", "parallel.etp=1", "model.linear_bias=true",
      "model.moe.capacity_factor=0.5"},
+    {"parallel.ep=2", "training.recompute.granularity=selective",
+     "training.recompute.modules=[moe, core_attn]",
+     "model.moe.balance=global_aux_loss"},
+    {"parallel.ep=2", "parallel.pp=2",
+     "model.moe.shared_ffn_hidden_size=64",
+     "training.recompute.granularity=selective",
+     "training.recompute.modules=[shared_experts, moe_act]"},
 };
 
 /* Of the model above, with dense layers between those with experts: runs that

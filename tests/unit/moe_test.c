@@ -5,6 +5,7 @@
  * (NVIDIA/Megatron-LM#5958).
  */
 #include "frontend/model.h"
+#include "passes/passes.h"
 #include "tests/unit/models.h"
 
 #include <setjmp.h>
@@ -154,6 +155,12 @@ static void wrong_experts(void **state)
         {"have no common pieces",
          {"parallel.tp=2", "parallel.sp=true", "parallel.etp=1",
           "parallel.ep=3", "parallel.world_size=6", "model.moe.num_experts=9"}},
+        {"no layer has the module mlp",
+         {"training.recompute.granularity=selective",
+          "training.recompute.modules=[mlp]"}},
+        {"no layer has the module shared_experts",
+         {"training.recompute.granularity=selective",
+          "training.recompute.modules=[moe, shared_experts]"}},
         {"expert_bias needs scores", {"model.moe.expert_bias=true"}},
     };
 
@@ -162,12 +169,47 @@ static void wrong_experts(void **state)
         expect_rejected(rows[i].message, rows[i].sets);
 }
 
+/* ---- recomputation ------------------------------------------------------- */
+
+/* What a layer keeps for its backward that has slots or experts. */
+static uint32_t kept_of_experts(const char *module)
+{
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    const char *sets[] = {
+        "training.recompute.granularity=selective",
+        arena_printf(a, "training.recompute.modules=[%s]", module)};
+    Spec *s = spec_parse(a, d, "model", MODEL_M0, sets, 2);
+    Module *m = model_build(a, d, s);
+    uint32_t n = 0;
+
+    assert_true(pass_run(pass_find("grad"), m, s));
+    const Func *f =
+        &m->funcs.v[func_find(m, sym_intern(m->names, "layer.fwd")).i];
+    for (uint32_t i = 0; i < f->results.n; i++) {
+        const Type *t = value_type(m, f->results.v[i]);
+        n += type_dim(t, 'c') >= 0 || type_dim(t, 'e') >= 0;
+    }
+    module_free(m);
+    diag_free(d);
+    arena_free(a);
+    return n;
+}
+
+static void experts_are_computed_again(void **state)
+{
+    (void)state;
+    assert_true(kept_of_experts("core_attn") >= 4);
+    assert_int_equal(kept_of_experts("moe"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_fold_over_tp_and_cp),
         cmocka_unit_test(experts_on_all_ranks),
         cmocka_unit_test(wrong_experts),
+        cmocka_unit_test(experts_are_computed_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
