@@ -13,12 +13,10 @@
  * last writer of a byte are enough: whoever comes after them comes after the
  * earlier ones.
  *
- * Ranks of a class differ in addresses only where an operand has an expression
- * of the rank; each different set of addresses is walked once.
+ * A walk is for one rank, or for all ranks of a class that differ in what they
+ * read only: it then reads what any of them does.
  */
 #include "codegen/verify_plan_priv.h"
-
-#include <stdlib.h>
 
 typedef struct {
     Verify *v;
@@ -28,6 +26,8 @@ typedef struct {
     Map *map;
     Trace *trace; /* NULL: recorded before */
     uint32_t rank, streams;
+    const uint64_t *spread; /* operand: how much further other ranks read */
+    MapAt *hints;           /* operand: where its bytes were last */
     uint32_t *known;  /* [stream][stream] */
     uint32_t *last;   /* stream: its last instruction */
     uint32_t *before; /* stream: the last one before the joined group */
@@ -126,6 +126,7 @@ typedef struct {
     uint64_t start, end;
     uint32_t tag;
     uint8_t access;
+    MapAt *hint;
 } Extent;
 
 static Extent extent_of(const Bytes *b, uint32_t operand)
@@ -134,14 +135,15 @@ static Extent extent_of(const Bytes *b, uint32_t operand)
     if (o->kind != PLAN_ADDRESS || o->bytes == 0)
         return (Extent){0};
     uint64_t start = (uint64_t)verify_walk_value(&b->walk, operand);
-    return (Extent){start, start + o->bytes, verify_walk_tag(&b->walk, operand),
-                    o->access};
+    return (Extent){start, start + o->bytes + b->spread[operand],
+                    verify_walk_tag(&b->walk, operand), o->access,
+                    &b->hints[operand]};
 }
 
 static bool read_bytes(Bytes *b, const PlanInstr *in, Extent x,
                        const uint32_t *known)
 {
-    MapAt at = verify_map_first(b->map, x.start, x.end);
+    MapAt at = verify_map_first(b->map, x.start, x.end, x.hint);
     for (; at.cell; verify_map_step(b->map, &at)) {
         MapCell *c = at.cell;
         if (c->writer == MAP_NOBODY)
@@ -171,7 +173,7 @@ static uint32_t running_reader(const Bytes *b, const MapCell *c,
 static bool write_bytes(Bytes *b, const PlanInstr *in, Extent x,
                         const uint32_t *known)
 {
-    MapAt first = verify_map_first(b->map, x.start, x.end), at = first;
+    MapAt first = verify_map_first(b->map, x.start, x.end, x.hint), at = first;
     for (; at.cell; verify_map_step(b->map, &at)) {
         const MapCell *c = at.cell;
         uint32_t reader = running_reader(b, c, known);
@@ -271,9 +273,10 @@ static void field_exists(Bytes *b, const PlanTensor *t, const PlanField *f)
     PlanPart part;
     plan_field_part(b->p, t, f, b->rank, &part);
     uint64_t bytes = (uint64_t)part.elements * plan_dtype_bytes(f->dtype);
+    MapAt hint = {0};
     for (uint32_t l = 0; l < MC_MAX(t->layers.n, 1); l++) {
         uint64_t start = f->address + l * f->layer_stride;
-        MapAt at = verify_map_first(b->map, start, start + bytes);
+        MapAt at = verify_map_first(b->map, start, start + bytes, &hint);
         if (at.cell)
             verify_map_write(b->map, at, plan_state_buffer(f->address), 0, 0);
     }
@@ -299,6 +302,7 @@ static void bytes_new(Bytes *b, Arena *a)
     b->streams = b->p->streams.n;
     b->walk = verify_walk_new(a, b->p, b->v->program, b->rank);
     b->map = verify_map_new(a, plan_end_of_memory(b->p), b->streams);
+    b->hints = arena_array(a, MapAt, b->p->operands.n);
     b->known = arena_array(a, uint32_t, streams * streams);
     b->last = arena_array(a, uint32_t, streams);
     b->before = arena_array(a, uint32_t, streams);
@@ -307,14 +311,19 @@ static void bytes_new(Bytes *b, Arena *a)
     b->marked = arena_array(a, bool, events);
 }
 
-static bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
-                        Trace *trace)
+bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
+                 const Reach *reach, Trace *trace)
 {
     Bytes b = {.v = v, .p = of->plan, .rank = rank, .trace = trace};
     Arena *a = arena_new();
     const PlanInstr *in;
     bool ok = true;
     bytes_new(&b, a);
+    if (reach->spread)
+        memcpy(b.walk.constants, reach->low,
+               sizeof *reach->low * of->plan->operands.n);
+    b.spread = reach->spread ? reach->spread
+                             : arena_array(a, uint64_t, of->plan->operands.n);
     state_exists(&b);
     verify_walk_restart(&b.walk);
     while (ok && (in = verify_walk_next(&b.walk))) {
@@ -323,82 +332,7 @@ static bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
     }
     if (trace)
         v->stats.instrs += b.walk.number;
-    v->stats.variants++;
     verify_map_free(b.map);
     arena_free(a);
     return ok;
-}
-
-/* ---- the ranks of a class ---------------------------------------------- */
-
-typedef struct {
-    uint64_t hash;
-    uint32_t rank;
-} Variant;
-
-static int variant_compare(const void *left, const void *right)
-{
-    const Variant *a = left, *b = right;
-    if (a->hash != b->hash)
-        return a->hash < b->hash ? -1 : 1;
-    return (a->rank > b->rank) - (a->rank < b->rank);
-}
-
-/* The expressions that addresses depend on; returns how many. */
-static uint32_t address_exprs(const Plan *p, Arena *a, uint32_t *out)
-{
-    bool *used = arena_array(a, bool, p->exprs.n);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < p->operands.n; i++) {
-        const PlanOperand *o = &p->operands.v[i];
-        if (o->kind != PLAN_ADDRESS || used[o->expr] ||
-            p->exprs.v[o->expr].terms.n == 0)
-            continue;
-        used[o->expr] = true;
-        out[n++] = o->expr;
-    }
-    return n;
-}
-
-static uint64_t addresses_hash(const Plan *p, const uint32_t *exprs, uint32_t n,
-                               uint32_t rank)
-{
-    uint64_t hash = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        hash ^= (uint64_t)plan_expr_value(p, exprs[i], rank);
-        hash *= UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 32;
-    }
-    return hash;
-}
-
-/* Ranks with different addresses, the lowest of each; *out_n of them. */
-static Variant *variants_of(const PlanClass *of, Arena *a, uint32_t *out_n)
-{
-    uint32_t *exprs = arena_array(a, uint32_t, of->plan->exprs.n);
-    uint32_t nexprs = address_exprs(of->plan, a, exprs), n = 0;
-    Variant *list = arena_array(a, Variant, of->n);
-    for (uint32_t i = 0; i < of->n; i++)
-        list[i] =
-            (Variant){addresses_hash(of->plan, exprs, nexprs, of->ranks[i]),
-                      of->ranks[i]};
-    qsort(list, of->n, sizeof *list, variant_compare);
-    for (uint32_t i = 0; i < of->n; i++)
-        if (i == 0 || list[i].hash != list[i - 1].hash)
-            list[n++] = list[i];
-    *out_n = n;
-    return list;
-}
-
-bool verify_bytes(Verify *v, uint32_t class_index)
-{
-    const PlanClass *of = &v->classes[class_index];
-    uint32_t n;
-    Variant *variants = variants_of(of, v->arena, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        Trace *trace = i == 0 ? &v->traces[class_index] : NULL;
-        if (!verify_rank(v, of, variants[i].rank, trace))
-            return false;
-    }
-    return true;
 }

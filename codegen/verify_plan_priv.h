@@ -121,21 +121,37 @@ void verify_map_free(Map *m);
 
 /* The cells of [start, end), cut at both ends, one after the other:
  *
- *     at = verify_map_first(m, start, end);
+ *     at = verify_map_first(m, start, end, &hint);
  *     for (; at.cell; verify_map_step(m, &at))
- */
+ *
+ * `hint` is any place; near the range, as it mostly is where an earlier run of
+ * the same operand left it, it saves the search. */
 typedef struct {
     MapCell *cell;
     uint32_t chunk, index;
     uint64_t end;
 } MapAt;
-MapAt verify_map_first(Map *m, uint64_t start, uint64_t end);
+MapAt verify_map_first(Map *m, uint64_t start, uint64_t end, MapAt *hint);
 void verify_map_step(Map *m, MapAt *at);
 /* Makes the range that begins at `first` one cell without readers. */
 void verify_map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
                       uint32_t stream);
 
-/* ---- verify_plan_bytes.c: one class, alone ------------------------------- */
+/* ---- verify_plan_bytes.c: one rank, alone -------------------------------- */
+
+/* By operand: the lowest of the addresses of all ranks, and how far the
+ * highest lies above. */
+typedef struct {
+    int64_t *low;
+    uint64_t *spread;
+} Reach;
+
+/* Walks what a rank does; records it unless `trace` is NULL.  With a reach, it
+ * is what all ranks of the class do. */
+bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
+                 const Reach *reach, Trace *trace);
+
+/* ---- verify_plan_class.c: one class, alone ------------------------------- */
 bool verify_bytes(Verify *v, uint32_t class_index);
 
 /* ---- verify_plan_ranks.c: who talks to whom ------------------------------ */

@@ -410,7 +410,7 @@ static void backward(Ctx *c, int m)
                         stride(state(GRAD, W_BYTES, PLAN_READ), W_BYTES)},
         5);
     if (c->stage == 0)
-        launch(c, "embed grad",
+        launch(c, "grad of embed",
                (PlanOperand[]){dy_at(m, PLAN_READ),
                                state(EMB_GRAD, X, PLAN_READ | PLAN_WRITE)},
                2);
