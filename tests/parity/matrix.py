@@ -140,8 +140,8 @@ def pairs_of(row):
     return {frozenset(p) for p in itertools.combinations(row.items(), 2)}
 
 
-def completions(pair):
-    for _ in range(TRIES):
+def completions(pair, tries):
+    for _ in range(tries):
         row = {factor: random.choices(
                    list(values), [0.3 if v in FEWER else 1 for v in values])[0]
                for factor, values in FACTORS.items()}
@@ -161,10 +161,10 @@ def main():
     while missing:
         pair = min(missing, key=lambda p: sorted(p))
         best, line, gain = None, None, 0
-        for row in completions(pair):
+        for number, row in enumerate(completions(pair, 20 * TRIES)):
             key = tuple(row.values())
             new = len(pairs_of(row) & missing)
-            if new <= gain:
+            if new <= gain or (best and number >= TRIES):
                 continue
             if key not in known:
                 known[key] = line_of(megac, row)
