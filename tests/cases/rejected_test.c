@@ -54,6 +54,10 @@ static const Rejected rejected[] = {
      {"num_layers = 7 plus 2 for embedding and loss = 9", "pp = 4"}},
     {"MC-31", "data.loss_mask=first-four",
      {"loss_mask weighs the tokens of one file, but data.train is made up"}},
+    {"MC-50", "parallel.tp=2 parallel.gather_logits=true",
+     {"`parallel` has no key `gather_logits`"}},
+    {"MC-55", "parallel.dp_replicate=2 parallel.dp_shard=4",
+     {"`parallel` has no key `dp_replicate`", "no key `dp_shard`"}},
     {"MC-45", "training.lr_schedule.warmup_steps=5 "
               "training.lr_schedule.style=cosine "
               "training.lr_schedule.decay_steps=5",
@@ -155,6 +159,14 @@ static void where_it_is_written(void **state)
     nothing_is_written("MC-86");
 }
 
+/* MC-82, MC-85: there is no tuner yet, so nothing is proposed. */
+static void tuning_is_not_built(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("$MEGAC tune t0.yaml --gpus 8"), 2);
+    assert_true(case_printed("unknown command `tune`"));
+}
+
 /* MC-01: no num_query_groups means one per head. */
 static void groups_default_to_heads(void **state)
 {
@@ -203,6 +215,7 @@ int main(void)
         cmocka_unit_test(each_by_its_name),
         cmocka_unit_test(heads_over_ranks),
         cmocka_unit_test(where_it_is_written),
+        cmocka_unit_test(tuning_is_not_built),
         cmocka_unit_test(groups_default_to_heads),
         cmocka_unit_test(numbers_without_a_dot),
     };
