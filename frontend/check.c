@@ -105,6 +105,7 @@ static const struct {
      "full"},
     {"training.eval.steps", "training.eval.interval", "!0"},
     {"model.moe.bias_update_rate", "model.moe.expert_bias", "true"},
+    {"model.moe.shared_gate", "model.moe.shared_ffn_hidden_size", "!0"},
     {"model.moe.drop_policy", "model.moe.capacity_factor", "!null"},
 };
 

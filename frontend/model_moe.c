@@ -337,20 +337,33 @@ static ValueId routed_experts(Router *r, ValueId n)
         "residual");
 }
 
+/* sigmoid(n · w), a factor for each token. */
+static ValueId shared_gate(Router *r, ValueId n)
+{
+    Model *x = r->x;
+    ValueId sum;
+
+    model_at(x, "model.moe.shared_gate");
+    sum = model_sum(x, bin(x, OP_MUL, n, model_param(x, "shared_gate")), 'h');
+    return model_unary(x, OP_SIGMOID, sum);
+}
+
 static ValueId shared_experts(Router *r, ValueId n, ValueId y)
 {
     Model *x = r->x;
-
     uint32_t mark = model_mark(x);
+    ValueId own;
 
     if (r->spec->model.moe.shared_ffn_hidden_size == 0)
         return y;
     x->f_ = r->spec->model.moe.shared_ffn_hidden_size;
-    n = model_mlp(x, n, "shared.", "sb", "residual");
-    model_module(x, mark, MODULE_SHARED_EXPERTS);
+    own = model_mlp(x, n, "shared.", "sb", "residual");
     x->f_ = r->spec->model.ffn_hidden_size;
+    model_module(x, mark, MODULE_SHARED_EXPERTS);
+    if (r->spec->model.moe.shared_gate)
+        own = bin(x, OP_MUL, own, shared_gate(r, n));
     model_at(x, "model.moe.shared_ffn_hidden_size");
-    return model_hint(x, model_round(x, bin(x, OP_ADD, y, n)), "residual");
+    return model_hint(x, model_round(x, bin(x, OP_ADD, y, own)), "residual");
 }
 
 ValueId model_moe(Model *x, ValueId n)

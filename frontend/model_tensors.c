@@ -91,6 +91,8 @@ static const ParamRow param_rows[] = {
      "mlp.shared_experts.up_proj.weight", "fh", INIT_NORMAL, 0, 1},
     {"shared.down", "mlp.shared_experts.down_proj.weight",
      "mlp.shared_experts.down_proj.weight", "hf", INIT_NORMAL, OUTPUT, 1},
+    {"shared_gate", "mlp.shared_expert_gate.weight",
+     "mlp.shared_expert_gate.weight", "h", INIT_NORMAL, 0, 0},
     {"norm", "model.norm.weight", "transformer.ln_f.weight", "h", INIT_ONES, 0,
      1},
     {"norm.bias", "model.norm.bias", "transformer.ln_f.bias", "h", INIT_ZEROS,
@@ -177,11 +179,25 @@ static const char *mixtral_name(const Model *x, const ParamRow *row)
     return NULL;
 }
 
+/* Qwen2-MoE has one shared expert, with a gate of its own. */
+static const char *qwen2_name(const Model *x, const ParamRow *row)
+{
+    static const char plural[] = "mlp.shared_experts.";
+    size_t n = strlen(plural);
+
+    if (!x->spec->model.moe.shared_gate || strncmp(row->llama, plural, n) != 0)
+        return NULL;
+    return arena_printf(x->m->arena, "mlp.shared_expert.%s", row->llama + n);
+}
+
 static const char *family_name(const Model *x, const ParamRow *row)
 {
-    const char *mixtral = mixtral_name(x, row);
+    const char *own = mixtral_name(x, row);
 
-    return x->gpt2 ? row->gpt2 : mixtral ? mixtral : row->llama;
+    if (x->gpt2)
+        return row->gpt2;
+    own = own ? own : qwen2_name(x, row);
+    return own ? own : row->llama;
 }
 
 static void export_row(Model *x, const ParamRow *row, Tensor *t)

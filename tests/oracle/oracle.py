@@ -56,6 +56,12 @@ MODELS = {
         max_position_embeddings=32, tie_word_embeddings=False,
         num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32,
         norm_topk_prob=True),
+    "qwen2moe": transformers.Qwen2MoeConfig(
+        **SIZES, num_key_value_heads=4, rms_norm_eps=1e-6, rope_theta=1e4,
+        max_position_embeddings=32, tie_word_embeddings=False, num_experts=8,
+        num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=48, norm_topk_prob=False,
+        decoder_sparse_step=1, mlp_only_layers=[1]),
     "qwen3moe_raw": transformers.Qwen3MoeConfig(
         **SIZES, num_key_value_heads=4, head_dim=16, rms_norm_eps=1e-6,
         max_position_embeddings=32, tie_word_embeddings=False,

@@ -113,7 +113,7 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "training.recompute.modules=[moe, core_attn]",
      "model.moe.balance=global_aux_loss"},
     {"parallel.ep=2", "parallel.pp=2",
-     "model.moe.shared_ffn_hidden_size=64",
+     "model.moe={shared_ffn_hidden_size: 64, shared_gate: true}",
      "training.recompute.granularity=selective",
      "training.recompute.modules=[shared_experts, moe_act]"},
 };

@@ -245,6 +245,7 @@ static void test_gradients_of_experts(void **state)
         "model.moe.group_top_k=2", "model.moe.z_loss_coeff=0.1"};
     static const char *const all[] = {"model.moe.pre_softmax=true",
                                       "model.moe.shared_ffn_hidden_size=64",
+                                      "model.moe.shared_gate=true",
                                       "model.moe.scaling_factor=2.5"};
     static const char *const mixed[] = {"model.moe.layer_freq=[1,0,1,0]"};
     static const char *const biased[] = {"model.linear_bias=true",
@@ -254,7 +255,7 @@ static void test_gradients_of_experts(void **state)
     (void)state;
     check_gradients(MODEL_M0, NULL, 0, SMALL_STEP);
     check_gradients(MODEL_M0, sigmoid, 4, SMALL_STEP);
-    check_gradients(MODEL_M0, all, 3, SMALL_STEP);
+    check_gradients(MODEL_M0, all, 4, SMALL_STEP);
     check_gradients(MODEL_M0, mixed, 1, SMALL_STEP);
     check_gradients(MODEL_M0, biased, 3, SMALL_STEP);
 }
