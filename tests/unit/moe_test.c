@@ -5,9 +5,11 @@
  * (NVIDIA/Megatron-LM#5958).
  */
 #include "frontend/model.h"
+#include "ir/eval.h"
 #include "passes/passes.h"
 #include "tests/unit/models.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +171,87 @@ static void wrong_experts(void **state)
         expect_rejected(rows[i].message, rows[i].sets);
 }
 
+/* ---- weights of the router ----------------------------------------------- */
+
+static bool is_named(const Module *m, ValueId v, const char *name)
+{
+    return strcmp(sym_text(m->names, m->values.v[v.i].name), name) == 0;
+}
+
+/* Copies what leads from the logits to a value into `f`. */
+static ValueId copied(Module *m, FuncId f, ValueId v, ValueMap *map)
+{
+    NodeId def = value_of(m, v)->def;
+
+    if (vmap_get(map, v).i != v.i)
+        return vmap_get(map, v);
+    if (is_named(m, v, "logits")) {
+        vmap_set(map, v, func_param(m, f, value_of(m, v)->type, "logits"));
+        return vmap_get(map, v);
+    }
+    for (uint32_t i = 0; i < node_of(m, def)->nargs; i++)
+        copied(m, f, node_arg(m, node_of(m, def), i), map);
+    node_copy(m, f, def, map);
+    return vmap_get(map, v);
+}
+
+/* From logits to the weights with which experts are combined. */
+static FuncId router_only(Module *m)
+{
+    FuncId layer = func_find(m, sym_intern(m->names, "layer"));
+    FuncId f = func_new(m, "router", FUNC_GRAPH, (Loc){0});
+    ValueMap map = {0};
+
+    for (uint32_t i = 0; i < func_of(m, layer)->body.n; i++) {
+        const Node *n = node_of(m, func_of(m, layer)->body.v[i]);
+        if (n->op != OP_COMBINE)
+            continue;
+        ValueId weight = copied(m, f, node_arg(m, n, 1), &map);
+        vec_push(&func_of(m, f)->results, weight);
+    }
+    vmap_free(&map);
+    return f;
+}
+
+/* Logits 2, 1, 0, -1 for every token. */
+static void expect_weights(const char *const *sets, int n, const double *want)
+{
+    Built b = build(sets, n);
+    FuncId f = router_only(b.m);
+    const Type *t = value_type(b.m, func_of(b.m, f)->params.v[0]);
+    EvalArray in = {.ndim = 3}, out;
+    EvalOptions o = {.kind = EVAL_FP64};
+
+    for (int d = 0; d < 3; d++) {
+        in.dim[d] = t->dim[d];
+        in.size[d] = t->size[d];
+    }
+    in.at = arena_array(b.a, EvalNum, type_elems(t));
+    for (int64_t i = 0; i < type_elems(t); i++)
+        in.at[i].f = 2.0 - (double)(i % 4);
+    assert_true(eval_func(b.a, b.m, f, &o, 0, &in, &out));
+    for (int64_t i = 0; i < type_elems(t); i++)
+        if (fabs(out.at[i].f - want[i % 4]) > 1e-6)
+            fail_msg("weight %g, not %g", out.at[i].f, want[i % 4]);
+    drop(&b);
+}
+
+/* MC-64 (QwenLM/Qwen3#687): of the softmax of all logits as they are, or of
+ * those chosen; whatever ep. */
+static void weights_of_experts(void **state)
+{
+    static const double raw[] = {0.643914, 0.236883, 0, 0};
+    static const double normalised[] = {0.731059, 0.268941, 0, 0};
+    static const char *const sets[] = {"model.moe.num_experts=4",
+                                       "model.moe.pre_softmax=true",
+                                       "parallel.ep=2"};
+
+    (void)state;
+    expect_weights(sets, 1, normalised);
+    expect_weights(sets, 2, raw);
+    expect_weights(sets, 3, raw);
+}
+
 /* ---- recomputation ------------------------------------------------------- */
 
 /* What a layer keeps for its backward that has slots or experts. */
@@ -209,6 +292,7 @@ int main(void)
         cmocka_unit_test(experts_fold_over_tp_and_cp),
         cmocka_unit_test(experts_on_all_ranks),
         cmocka_unit_test(wrong_experts),
+        cmocka_unit_test(weights_of_experts),
         cmocka_unit_test(experts_are_computed_again),
     };
 
