@@ -182,6 +182,14 @@ static bool has_company(const Streams *s, uint32_t pos)
     return false;
 }
 
+/* Ranks of several stages, whose programs differ, must agree on the stream. */
+static bool spans_stages(const Streams *s, const Node *n)
+{
+    AxisSet stages = mesh_axis(s->m, "pp") | mesh_axis(s->m, "embed");
+
+    return (attr_axes(s->m, n->attrs, AK_AXES) & stages) != 0;
+}
+
 static bool is_async(const Streams *s, uint32_t pos)
 {
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
@@ -190,7 +198,7 @@ static bool is_async(const Streams *s, uint32_t pos)
     if (is_message(n) || is_loose(s, pos))
         return true;
     return is_collective(n) && !moves.before && !moves.after &&
-           (has_slack(s, pos) || has_company(s, pos));
+           (spans_stages(s, n) || has_slack(s, pos) || has_company(s, pos));
 }
 
 /* ---- what is pending ----------------------------------------------------- */

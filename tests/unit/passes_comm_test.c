@@ -2,7 +2,8 @@
  *
  * In the program of every layout: the same collective of the same value, or of
  * the same state, occurs once in a function; and nothing is gathered that was
- * just scattered over the same ranks.
+ * just scattered over the same ranks.  Ranks of several stages, whose programs
+ * differ, reduce on the same stream.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,6 +88,9 @@ static void check_func(const Module *m, FuncId id, const char *const *sets)
             fail_msg("%s of @%s is not needed (layout %s)",
                      op_info[n->op].name, sym_text(m->names, f->name),
                      sets[0] ? sets[0] : "of one rank");
+        if (attr_axes(m, n->attrs, AK_AXES) &
+            (mesh_axis(m, "pp") | mesh_axis(m, "embed")))
+            assert_int_not_equal(n->stream, STREAM_COMPUTE);
     }
 }
 
