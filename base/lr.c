@@ -68,3 +68,15 @@ double lr_at(const LrSchedule *s, int64_t step)
         return inverse_sqrt(s, step);
     return s->min + coefficient(s, step) * (s->max - s->min);
 }
+
+double lr_after(const LrSchedule *s, int64_t samples, int64_t batch)
+{
+    LrSchedule by_sample = *s;
+
+    if (samples % batch == 0)
+        return lr_at(s, samples / batch);
+    by_sample.warmup *= batch;
+    by_sample.decay *= batch;
+    by_sample.wsd *= batch;
+    return lr_at(&by_sample, samples);
+}

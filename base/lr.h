@@ -32,5 +32,8 @@ typedef struct {
 /* The rate of update `step`, counted from 0.  With a warm-up, update 0 has the
  * rate `init`.  Formulas: Megatron-LM, core/optimizer_param_scheduler.py. */
 double lr_at(const LrSchedule *schedule, int64_t step);
+/* The same after `samples` samples, `batch` of which make a step: between
+ * steps everything is counted in samples, as Megatron does. */
+double lr_after(const LrSchedule *schedule, int64_t samples, int64_t batch);
 
 #endif

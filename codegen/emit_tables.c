@@ -80,6 +80,9 @@ static void training_fill(Emit *e)
     t->weight_decay = s->training.optimizer.weight_decay;
     t->clip_grad = s->training.optimizer.clip_grad;
     t->lr = spec_lr(s);
+    t->rampup = spec_rampup(s);
+    t->eval_interval = s->training.eval.interval;
+    t->eval_steps = s->training.eval.steps;
     t->momentum = s->training.optimizer.momentum;
     t->optimizer = kinds[s->training.optimizer.type];
     t->log_interval = (uint32_t)s->training.log.interval;
@@ -90,30 +93,52 @@ static void training_fill(Emit *e)
 
 /* ---- data ---------------------------------------------------------------- */
 
-static void data_fill(Emit *e)
+static uint32_t text_or_none(Emit *e, const char *text)
+{
+    return text ? plan_add_text(e->b, text) : PLAN_NONE;
+}
+
+static void sources_fill(Emit *e, PlanData *d, const SpecDataList *list)
 {
     static const uint32_t kinds[] = {[DATA_PREFIX] = PLAN_DATA_INDEXED,
                                      [DATA_SYNTHETIC] = PLAN_DATA_SYNTHETIC,
                                      [DATA_TEXT] = PLAN_DATA_TEXT};
+
+    d->kind = list->n ? kinds[list->v[0].kind] : PLAN_DATA_SYNTHETIC;
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->v[i].path)
+            plan_add_source(e->b, list->v[i].path, list->v[i].weight);
+}
+
+/* The validation part of the training data, or data of its own. */
+static void valid_fill(Emit *e)
+{
+    const SpecDataList *valid = &e->spec->data.valid;
+    PlanData *d = plan_add_valid(e->b);
+
+    d->valid = 1;
+    if (valid->n)
+        d->mask = PLAN_NONE;
+    sources_fill(e, d, valid->n ? valid : &e->spec->data.train);
+}
+
+static void data_fill(Emit *e)
+{
     PlanData *d = plan_data(e->b);
-    const SpecDataList *train = &e->spec->data.train;
     uint8_t atoms[IR_MAX_ATOMS];
     uint32_t n = mesh_axis_atoms(e->m, "dp", atoms);
 
-    d->kind = train->n ? kinds[train->v[0].kind] : PLAN_DATA_SYNTHETIC;
     d->vocab = e->spec->model.vocab_size;
-    d->split = e->spec->data.split
-                   ? plan_add_text(e->b, e->spec->data.split) : PLAN_NONE;
-    d->mask = e->spec->data.loss_mask
-                  ? plan_add_text(e->b, e->spec->data.loss_mask) : PLAN_NONE;
+    d->split = text_or_none(e, e->spec->data.split);
+    d->mask = text_or_none(e, e->spec->data.loss_mask);
     d->shard = emit_digits(e, atoms, n, 1);
     d->shards = axes_size(&e->m->mesh, mesh_axis(e->m, "dp"));
     n = mesh_axis_atoms(e->m, "cp", atoms);
     d->part = emit_digits(e, atoms, n, 1);
     d->parts = axes_size(&e->m->mesh, mesh_axis(e->m, "cp"));
-    for (uint32_t i = 0; i < train->n; i++)
-        if (train->v[i].path)
-            plan_add_source(e->b, train->v[i].path, train->v[i].weight);
+    sources_fill(e, d, &e->spec->data.train);
+    if (e->spec->training.eval.interval)
+        valid_fill(e);
 }
 
 void emit_job(Emit *e)

@@ -132,23 +132,32 @@ void view_layout_text(const View *view, FILE *to)
 
 /* ---- lr ------------------------------------------------------------------ */
 
+/* Before update k, from 0. */
+static double rate_at(const Spec *spec, int64_t k)
+{
+    LrSchedule schedule = spec_lr(spec);
+    BatchRampup r = spec_rampup(spec);
+
+    return lr_after(&schedule, batch_consumed(&r, k), r.full);
+}
+
 /* Update k, from 0, has the rate of row k; the last row is where the curve
  * stands after the last update. */
 json_t *view_lr_json(const View *view)
 {
-    LrSchedule schedule = spec_lr(view->in->spec);
+    const Spec *spec = view->in->spec;
     json_t *list = json_array();
 
-    for (int64_t step = 0; step <= view->in->spec->training.steps; step++)
+    for (int64_t step = 0; step <= spec->training.steps; step++)
         json_array_append_new(list, json_pack("[If]", (json_int_t)step,
-                                              lr_at(&schedule, step)));
+                                              rate_at(spec, step)));
     return list;
 }
 
 void view_lr_text(const View *view, FILE *to)
 {
-    LrSchedule schedule = spec_lr(view->in->spec);
+    const Spec *spec = view->in->spec;
 
-    for (int64_t step = 0; step <= view->in->spec->training.steps; step++)
-        fprintf(to, "%" PRId64 "\t%.6g\n", step, lr_at(&schedule, step));
+    for (int64_t step = 0; step <= spec->training.steps; step++)
+        fprintf(to, "%" PRId64 "\t%.6g\n", step, rate_at(spec, step));
 }

@@ -327,6 +327,17 @@ static void dualpipe_check(Check *c)
     microbatches_because(c);
 }
 
+void schedule_counts_check(Check *c)
+{
+    const Spec *s = c->spec;
+
+    if (s->parallel.schedule == SCHED_DUALPIPE_V)
+        dualpipe_check(c);
+    if (s->parallel.schedule == SCHED_INTERLEAVED && s->parallel.pp > 1 &&
+        s->derived.microbatches > 0)
+        group_check(c);
+}
+
 static void schedule_check(Check *c)
 {
     const Spec *s = c->spec;
@@ -334,11 +345,7 @@ static void schedule_check(Check *c)
     chunks_check(c);
     if (s->schedule_file)
         schedule_file_check(c);
-    if (s->parallel.schedule == SCHED_DUALPIPE_V)
-        dualpipe_check(c);
-    if (s->parallel.schedule == SCHED_INTERLEAVED && s->parallel.pp > 1 &&
-        s->derived.microbatches > 0)
-        group_check(c);
+    schedule_counts_check(c);
 }
 
 /* ---- training ----------------------------------------------------------- */
@@ -388,11 +395,11 @@ static void lr_constant_check(Check *c)
     Spec *s = c->spec;
 
     if (s->training.lr_schedule.style != LR_CONSTANT ||
-        s->training.lr_schedule.decay_steps == s->training.steps)
+        s->training.lr_schedule.decay_steps == spec_full_steps(s))
         return;
     diag_warn(c->diag, spec_loc(s, "training.lr_schedule.decay_steps"),
               "MC0014", "decay_steps has no effect with style = constant");
-    s->training.lr_schedule.decay_steps = s->training.steps;
+    s->training.lr_schedule.decay_steps = spec_full_steps(s);
 }
 
 static void lr_steps_check(Check *c)
@@ -400,7 +407,7 @@ static void lr_steps_check(Check *c)
     const Spec *s = c->spec;
     int64_t warmup = s->training.lr_schedule.warmup_steps;
     int64_t decay = s->training.lr_schedule.decay_steps;
-    int64_t steps = s->training.steps;
+    int64_t steps = spec_full_steps(s);
 
     if (s->training.lr_schedule.style == LR_CONSTANT)
         return;
@@ -436,60 +443,6 @@ static void wsd_check(Check *c)
                    "wsd_decay_steps = %lld do not fit between warmup_steps "
                    "and decay_steps, %lld steps apart",
                    (long long)fall, (long long)room);
-}
-
-/* ---- the optimizer ------------------------------------------------------ */
-
-/* A trap on the way from Megatron. */
-static void adam_check(Check *c)
-{
-    double decay = c->spec->training.optimizer.weight_decay;
-
-    if (c->spec->training.optimizer.type != OPT_ADAM || !(decay > 0))
-        return;
-    diag_warn(c->diag, spec_loc(c->spec, "training.optimizer.type"), "MC0307",
-              "type = adam adds weight_decay = %g to the gradient; what "
-              "Megatron calls adam is adamw", decay);
-}
-
-/* ---- data --------------------------------------------------------------- */
-
-static void data_check(Check *c)
-{
-    static const char *const kinds[] = {[DATA_PREFIX] = ".bin/.idx files",
-                                        [DATA_SYNTHETIC] = "synthetic",
-                                        [DATA_TEXT] = "a text file"};
-    const SpecDataList *train = &c->spec->data.train;
-
-    for (uint32_t i = 0; train->n > 1 && i < train->n; i++) {
-        SpecDataKind first = train->v[0].kind, kind = train->v[i].kind;
-        if (kind == first && kind != DATA_SYNTHETIC)
-            continue;
-        check_fail(c, "MC0401", "data.train",
-                   "a blend takes files of one kind, but number 1 of "
-                   "data.train is %s and number %u is %s",
-                   kinds[first], i + 1, kinds[kind]);
-        return;
-    }
-}
-
-/* Weights lie beside the tokens they belong to. */
-static void mask_check(Check *c)
-{
-    const SpecDataList *train = &c->spec->data.train;
-
-    bool text = train->n == 1 && train->v[0].kind == DATA_TEXT;
-
-    if (!c->spec->data.loss_mask ||
-        (train->n == 1 && train->v[0].kind == DATA_PREFIX) ||
-        (text && !c->spec->data.split))
-        return;
-    check_fail(c, "MC0402", "data.loss_mask",
-               "loss_mask weighs the tokens of one file, but data.train is %s",
-               train->n > 1 ? "a blend"
-               : text       ? "a part of a text file"
-                            : "made up");
-    check_because(c, "data.train");
 }
 
 /* ---- the machine -------------------------------------------------------- */
@@ -553,9 +506,7 @@ void check_rules(Check *c)
     lr_constant_check(c);
     lr_steps_check(c);
     wsd_check(c);
-    adam_check(c);
-    data_check(c);
-    mask_check(c);
+    training_check(c);
     arch_check(c);
     if (!diag_errors(c->diag))
         borders_check(c);

@@ -90,7 +90,7 @@ void derive_values(Spec *s)
     derive_world(s);
     derive_batch(s);
     derive_vocab(s);
-    or_else(&s->training.lr_schedule.decay_steps, s->training.steps);
+    or_else(&s->training.lr_schedule.decay_steps, spec_full_steps(s));
     if (s->parallel.schedule == SCHED_AUTO)
         s->parallel.schedule =
             s->parallel.vpp > 1 ? SCHED_INTERLEAVED : SCHED_1F1B;

@@ -9,6 +9,7 @@
 #define MEGAC_FRONTEND_H
 
 #include "base/base.h"
+#include "base/batch.h"
 #include "base/lr.h"
 
 /* ---- the types of values ------------------------------------------------ */
@@ -174,6 +175,11 @@ Loc spec_loc(const Spec *s, const char *path);
  * switches stay, dimensions shrink to a handful. */
 Spec *spec_shrink(Arena *a, const Spec *s);
 LrSchedule spec_lr(const Spec *s);
+/* How the batch grows, if it does. */
+BatchRampup spec_rampup(const Spec *s);
+/* All samples of training, in steps of the whole batch: what the learning rate
+ * counts. */
+int64_t spec_full_steps(const Spec *s);
 /* Whether the MLP has a gate beside the up projection. */
 bool spec_gated(const Spec *s);
 const LayerKind *spec_layer(const Spec *s, int64_t layer);

@@ -158,6 +158,10 @@ void check_built(Check *c);
 /* check_grid.c: the number of ranks and their order. */
 void grid_check(Check *c);
 
+/* What the schedule asks of derived.microbatches. */
+void schedule_counts_check(Check *c);
+/* check_training.c: the rules of batch, optimizer and data. */
+void training_check(Check *c);
 /* check_cp.c: the rules of context parallelism. */
 void cp_check(Check *c);
 /* Once nothing else is wrong: the axes of ranks have common pieces. */

@@ -144,6 +144,21 @@ static Model model_sizes(Module *m, const Spec *spec)
     return x;
 }
 
+/* The steps of smaller batches while it grows, and the evaluation. */
+static void build_programs(Model *x)
+{
+    const Spec *spec = x->spec;
+    BatchRampup r = spec_rampup(spec);
+    int64_t m = x->m->microbatches;
+
+    for (int64_t i = 0; i + 1 < batch_sizes(&r); i++)
+        vec_push(&x->m->programs,
+                 ((SideProgram){(uint32_t)(m * batch_size(&r, i) / r.full),
+                                false}));
+    if (spec->training.eval.interval)
+        vec_push(&x->m->programs, ((SideProgram){(uint32_t)m, true}));
+}
+
 Module *model_build(Arena *a, Diag *d, const Spec *spec)
 {
     Module *m = module_new(a, d);
@@ -158,6 +173,7 @@ Module *model_build(Arena *a, Diag *d, const Spec *spec)
     loss = model_metric(&x, "loss", "", false);
     vec_push(&m->entry, build_step(&x, build_micro(&x, loss)));
     model_kinds(&x);
+    build_programs(&x);
     m->props = PROP_INFERRED;
     return m;
 }

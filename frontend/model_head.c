@@ -52,9 +52,6 @@ static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels,
 {
     bool padded = x->v != x->spec->model.vocab_size;
     ValueId in_range = {0}, open = logits, top, e, sum, target, loss;
-    TypeId scalar = type_make(x->m, DT_F32, "", NULL);
-    Attr what = attr_of_sym(AK_WHAT, sym_intern(x->m->names, "inv_targets"));
-    NodeId host;
 
     if (padded) {
         in_range = vocab_op(x, OP_INRANGE, NULL, 0);
@@ -75,9 +72,7 @@ static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels,
         loss = model_binary(x, OP_MUL, loss,
                             ir_cast(x->m, x->f, mask, DT_F32, x->loc));
     loss = ir_sum(x->m, x->f, loss, "", x->loc);
-    host = node_new(x->m, x->f, OP_HOST, NULL, 0, attrs_intern(x->m, &what, 1),
-                    &scalar, 1, x->loc);
-    return model_binary(x, OP_MUL, loss, node_res(node_of(x->m, host), 0));
+    return model_binary(x, OP_MUL, loss, model_host(x, "inv_targets"));
 }
 
 static bool is_masked(const Model *x)

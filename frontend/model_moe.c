@@ -143,12 +143,17 @@ static ValueId router_weight(Router *r)
 
 /* ---- balance ------------------------------------------------------------- */
 
-/* Adds to one of the losses: x times coeff times num/den. */
+/* Adds to one of the losses: x times coeff times num/den over the number of
+ * samples, which a growing batch only knows at run time. */
 static void add_loss(Model *x, const char *name, ValueId v, double coeff,
                      int64_t num, int64_t den)
 {
     v = ir_sum(x->m, x->f, v, "", x->loc);
     v = bin(x, OP_MUL, v, model_number(x, coeff));
+    if (x->spec->training.rampup.n == 0)
+        den *= x->spec->training.global_batch_size;
+    else
+        v = bin(x, OP_MUL, v, model_host(x, "inv_batch"));
     v = bin(x, OP_MUL, v, model_ratio(x, num, den));
     ir_accum(x->m, x->f, model_metric(x, name, "", true), FIELD_ACC, v, x->loc);
 }
@@ -194,8 +199,7 @@ static void balance_loss(Router *r)
 
     add_loss(x, "aux_loss", bin(x, OP_MUL, share, counts_of(r)),
              s->model.moe.aux_loss_coeff, s->model.moe.num_experts,
-             s->model.moe.top_k * x->s * x->s * group *
-                 s->training.global_batch_size);
+             s->model.moe.top_k * x->s * x->s * group);
 }
 
 /* The same with C counted over all replicas and the microbatches of the step
@@ -210,8 +214,7 @@ static void global_balance_loss(Router *r)
     ValueId part = bin(x, OP_DIV, count, model_sum(x, count, 'e'));
 
     add_loss(x, "aux_loss", bin(x, OP_MUL, share, part),
-             s->model.moe.aux_loss_coeff, s->model.moe.num_experts,
-             x->s * s->training.global_batch_size);
+             s->model.moe.aux_loss_coeff, s->model.moe.num_experts, x->s);
 }
 
 /* coeff times the mean of (log sum exp logits)^2 (Zoph et al. 2022). */
@@ -225,7 +228,7 @@ static void z_loss(Router *r)
     top = ir_max(x->m, x->f, r->logits, "sb", x->loc);
     z = bin(x, OP_LOGADD, r->sum, top);
     add_loss(x, "z_loss", bin(x, OP_MUL, z, z), s->model.moe.z_loss_coeff, 1,
-             x->s * s->training.global_batch_size);
+             x->s);
 }
 
 static void count_tokens(Router *r)

@@ -52,6 +52,8 @@ ValueId model_unary(Model *x, Op op, ValueId a);
 ValueId model_binary(Model *x, Op op, ValueId a, ValueId b);
 ValueId model_number(Model *x, double value);
 ValueId model_ratio(Model *x, int64_t p, int64_t q);
+/* A number that the host provides each step. */
+ValueId model_host(Model *x, const char *what);
 /* Rounds to the compute type. */
 ValueId model_round(Model *x, ValueId a);
 /* For nodes that see positions: how s is stored. */

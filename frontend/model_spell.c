@@ -27,6 +27,16 @@ ValueId model_ratio(Model *x, int64_t p, int64_t q)
     return ir_ratio(x->m, x->f, p, q, false, x->loc);
 }
 
+ValueId model_host(Model *x, const char *what)
+{
+    TypeId scalar = type_make(x->m, DT_F32, "", NULL);
+    Attr attr = attr_of_sym(AK_WHAT, sym_intern(x->m->names, what));
+    NodeId n = node_new(x->m, x->f, OP_HOST, NULL, 0,
+                        attrs_intern(x->m, &attr, 1), &scalar, 1, x->loc);
+
+    return node_res(node_of(x->m, n), 0);
+}
+
 ValueId model_round(Model *x, ValueId a)
 {
     return ir_cast(x->m, x->f, a, x->compute, x->loc);

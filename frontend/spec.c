@@ -34,6 +34,27 @@ LrSchedule spec_lr(const Spec *s)
     };
 }
 
+BatchRampup spec_rampup(const Spec *s)
+{
+    const SpecIntList *r = &s->training.rampup;
+    int64_t full = s->training.global_batch_size;
+
+    if (r->n != 3)
+        return (BatchRampup){full, 0, 0, full};
+    return (BatchRampup){r->v[0], r->v[1], r->v[2], full};
+}
+
+int64_t spec_full_steps(const Spec *s)
+{
+    BatchRampup r = spec_rampup(s);
+    bool grows = s->training.rampup.n == 3 && r.start > 0 && r.increment > 0 &&
+                 r.start < r.full;
+
+    if (!grows)
+        return s->training.steps;
+    return MC_MAX(batch_consumed(&r, s->training.steps) / r.full, 1);
+}
+
 bool spec_v_shaped(const Spec *s)
 {
     return s->parallel.schedule == SCHED_ZB_V ||
@@ -174,7 +195,28 @@ static int64_t microbatches_shrink(Spec *s)
     return MC_MIN(s->derived.microbatches, SMALL_ACCUMULATION);
 }
 
-static void batch_shrink(Spec *s)
+/* One smaller batch, with as few microbatches as the schedule takes. */
+static void rampup_shrink(Arena *a, Spec *s, int64_t m)
+{
+    int64_t step = s->training.micro_batch_size * s->derived.dense_dp;
+    BatchRampup r = spec_rampup(s);
+    int64_t least = batch_size(&r, 0) * m / r.full;
+    int64_t list[] = {0, 0, 1};
+
+    if (s->training.rampup.n == 0)
+        return;
+    if (s->parallel.schedule == SCHED_INTERLEAVED)
+        least = MC_MIN(s->parallel.microbatch_group, m - 1);
+    else if (s->parallel.schedule == SCHED_DUALPIPE_V)
+        least = 2 * s->parallel.pp;
+    list[0] = MC_MAX(least, 1) * step;
+    list[1] = m * step - list[0];
+    s->training.rampup.n = list[1] > 0 ? 3 : 0;
+    s->training.rampup.v = arena_array(a, int64_t, 3);
+    memcpy(s->training.rampup.v, list, sizeof list);
+}
+
+static void batch_shrink(Arena *a, Spec *s)
 {
     int64_t mbs = MC_MIN(s->training.micro_batch_size, SMALL_MICROBATCH);
     int64_t m = microbatches_shrink(s);
@@ -182,6 +224,7 @@ static void batch_shrink(Spec *s)
     int64_t parts = s->parallel.sp ? split * s->parallel.tp : split;
 
     s->training.micro_batch_size = mbs;
+    rampup_shrink(a, s, m);
     s->training.global_batch_size = m * mbs * s->derived.dense_dp;
     s->training.seq_length = (SMALL_SEQ + parts - 1) / parts * parts;
     s->model.max_position_embeddings = s->training.seq_length;
@@ -226,7 +269,7 @@ Spec *spec_shrink(Arena *a, const Spec *s)
     channels_shrink(small);
     vocab_shrink(small);
     layers_shrink(a, small);
-    batch_shrink(small);
+    batch_shrink(a, small);
     window_shrink(small, s);
     mc_assert(stages_build(&check));
     derive_values(small);

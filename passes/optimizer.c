@@ -289,13 +289,16 @@ static void loss_metric(Update *u, const char *name)
 static void load_metric(Update *u)
 {
     ValueId top = expert_load(u);
-    int64_t tokens = u->spec->training.seq_length *
-                     u->spec->training.global_batch_size;
+    int64_t tokens = u->spec->training.seq_length;
 
     if (top.i == 0)
         return;
     top = ir_max(u->m, u->f, top, "", u->loc);
     top = of_stages(u, top, "highest");
+    if (u->spec->training.rampup.n == 0)
+        tokens *= u->spec->training.global_batch_size;
+    else
+        top = bin(u, OP_MUL, top, host(u, "inv_batch"));
     metric(u, "max_expert_load",
            bin(u, OP_MUL, top,
                ir_ratio(u->m, u->f, u->spec->model.moe.num_experts,

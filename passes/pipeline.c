@@ -25,7 +25,7 @@
  * norm's total is then a sum over stages and is reduced over pp; so is the
  * gradient of a tied table, over its two copies.
  */
-#include "passes/passes.h"
+#include "passes/forward.h"
 
 #include <stdlib.h>
 
@@ -44,6 +44,7 @@ typedef struct {
     const ScheduleTimes *times;
     FuncId micro, step;
     uint32_t pp;       /* this rank's coordinate */
+    Forward *forward;   /* of a schedule of forwards alone */
     const bool *wanted; /* by NodeId: what is copied of the step; NULL: all */
     FuncId main;
     bool *held;        /* by TensorId */
@@ -170,8 +171,10 @@ static void send_result(Pipe *p, ValueId v, ValueId here, uint32_t mb)
 
     for (uint32_t i = 0; i < micro.body.n; i++) {
         const Node n = *node_of(p->m, micro.body.v[i]);
-        const PipeStage *to = stage_of_func(p, call_scan(p->m, &n).callee);
-        for (uint32_t k = 0; k < n.nargs; k++) {
+        FuncId callee = call_scan(p->m, &n).callee;
+        const PipeStage *to = stage_of_func(p, callee);
+        bool runs = !p->forward || to->fwd.i == callee.i;
+        for (uint32_t k = 0; runs && k < n.nargs; k++) {
             if (node_arg(p->m, &n, k).i != v.i || to->pp == p->pp)
                 continue;
             AttrsId attrs =
@@ -192,12 +195,38 @@ static NodeId action_call(const Pipe *p, const Action *a)
     return f.i ? stage_call(p, f) : (NodeId){0};
 }
 
+/* Whether the forward of another stage takes a value in. */
+static bool goes_on(const Pipe *p, ValueId v)
+{
+    const Func *micro = func_of(p->m, p->micro);
+
+    for (uint32_t i = 0; i < micro->body.n; i++) {
+        const Node *n = node_of(p->m, micro->body.v[i]);
+        FuncId callee = call_scan(p->m, n).callee;
+        if (stage_of_func(p, callee)->fwd.i != callee.i)
+            continue;
+        for (uint32_t k = 0; k < n->nargs; k++)
+            if (node_arg(p->m, n, k).i == v.i)
+                return true;
+    }
+    return false;
+}
+
+static void call_forward(Pipe *p, NodeId call, ValueMap *map)
+{
+    const Node n = *node_of(p->m, call);
+    bool keep[IR_MAX_VALUES];
+
+    for (uint32_t i = 0; i < n.nres; i++)
+        keep[i] = goes_on(p, node_res(&n, i));
+    forward_call(p->forward, p->main, call, keep, map);
+}
+
 static void run_action(Pipe *p, const Action *a)
 {
     NodeId call = action_call(p, a);
     const Node n = *node_of(p->m, call);
     ValueMap map = {0};
-    NodeId copy;
 
     if (call.i == 0)
         return;
@@ -205,13 +234,20 @@ static void run_action(Pipe *p, const Action *a)
         ValueId v = node_arg(p->m, &n, i);
         vmap_set(&map, v, operand(p, v, a->microbatch));
     }
-    copy = node_copy(p->m, p->main, call, &map);
-    for (uint32_t i = 0; i < n.nres; i++)
-        *local_slot(p, a->microbatch, node_res(&n, i)) =
-            node_res(node_of(p->m, copy), i);
-    for (uint32_t i = 0; i < n.nres; i++)
-        send_result(p, node_res(&n, i), node_res(node_of(p->m, copy), i),
-                    a->microbatch);
+    if (p->forward)
+        call_forward(p, call, &map);
+    else
+        node_copy(p->m, p->main, call, &map);
+    for (uint32_t i = 0; i < n.nres; i++) {
+        ValueId v = node_res(&n, i), here = vmap_get(&map, v);
+        if (here.i != v.i)
+            *local_slot(p, a->microbatch, v) = here;
+    }
+    for (uint32_t i = 0; i < n.nres; i++) {
+        ValueId v = node_res(&n, i), here = vmap_get(&map, v);
+        if (here.i != v.i)
+            send_result(p, v, here, a->microbatch);
+    }
     vmap_free(&map);
 }
 
@@ -550,7 +586,8 @@ static void value_range(Pipe *p)
 }
 
 static FuncId rank_program(Module *m, const Schedule *schedule,
-                           const ScheduleTimes *times, uint32_t pp)
+                           const ScheduleTimes *times, uint32_t pp,
+                           Forward *forward)
 {
     Arena *scratch = arena_new();
     Pipe p = {.m = m, .schedule = schedule, .times = times, .pp = pp,
@@ -565,7 +602,8 @@ static FuncId rank_program(Module *m, const Schedule *schedule,
     p.batch = arena_array(scratch, ValueId,
                           (size_t)mbs * func_of(m, p.micro)->params.n);
     hold_stages(&p);
-    if (schedule->forward)
+    p.forward = schedule->forward ? forward : NULL;
+    if (p.forward)
         p.wanted = loss_nodes(scratch, m, p.step);
     main = build_main(&p);
     vmap_free(&p.map);
@@ -583,6 +621,7 @@ static bool add_programs(Module *m, const Spec *spec, const SideProgram *program
     static const ScheduleCosts unit = {1, 1, 1, 0};
     Arena *scratch = arena_new();
     Spec of = *spec;
+    Forward *forward = forward_new(scratch, m);
     Schedule *schedule;
     ScheduleTimes times;
     const char *why = NULL;
@@ -594,11 +633,12 @@ static bool add_programs(Module *m, const Spec *spec, const SideProgram *program
         schedule_keep_forward(schedule);
     ends = schedule_simulate(scratch, schedule, unit, &times, &why);
     for (uint32_t pp = 0; ends && pp < schedule->pp; pp++)
-        vec_push(mains, rank_program(m, schedule, &times, pp));
+        vec_push(mains, rank_program(m, schedule, &times, pp, forward));
     if (!ends)
         diag_error(m->diag, spec_loc(spec, "parallel.schedule"), "MC0235",
                    "the schedule cannot be carried out: %s", why);
     schedule_free(schedule);
+    forward_free(forward);
     arena_free(scratch);
     return ends;
 }

@@ -203,7 +203,8 @@ static uint64_t mix(uint64_t z)
 
 static void synthesise(const DataConfig *c, uint64_t index, int32_t *out_tokens)
 {
-    uint64_t key = mix(mix((uint64_t)c->seed) ^ index);
+    uint64_t part = (uint64_t)c->part << 56; /* apart from all samples of it */
+    uint64_t key = mix(mix((uint64_t)c->seed) ^ index ^ part);
 
     for (uint64_t i = 0; i <= (uint64_t)c->seq_length; i++) {
         uint64_t high = mix(key ^ i) >> 32;

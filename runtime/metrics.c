@@ -62,6 +62,8 @@ static Status put_line(Metrics *m, const MetricsStep *s)
     for (size_t i = 0; i < MC_LEN(keys); i++)
         if (s->known[keys[i].metric])
             put_number(m->file, keys[i].key, (double)s->value[keys[i].metric]);
+    if (s->evaluated)
+        put_number(m->file, "valid_loss", s->valid_loss);
     put_number(m->file, "lr", s->lr);
     fprintf(m->file, ", \"tokens\": %lld", (long long)s->tokens);
     if (s->targets >= 0)
@@ -85,6 +87,14 @@ static void clock_text(double seconds, char *out, size_t cap)
         snprintf(out, cap, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
     else
         snprintf(out, cap, "%lld:%02lld", s / 60, s % 60);
+}
+
+/* "valid loss 4.1234", on a line of its own. */
+static void put_valid(const Metrics *m, const MetricsStep *s)
+{
+    fprintf(stderr, "%svalid loss %.4f after step %lld%s\n",
+            m->c.live ? "\r" : "", s->valid_loss, (long long)s->step,
+            m->c.live ? "\x1b[K" : "");
 }
 
 static void put_progress(const Metrics *m, const MetricsStep *s)
@@ -114,6 +124,8 @@ Status metrics_step(Metrics *m, const MetricsStep *s)
     if (!m->c.quiet &&
         (m->c.live || s->step % interval == 0 || s->step == m->c.steps))
         put_progress(m, s);
+    if (!m->c.quiet && s->evaluated)
+        put_valid(m, s);
     return STATUS_NONE;
 }
 

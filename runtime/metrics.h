@@ -9,6 +9,8 @@ typedef struct {
     int64_t step; /* counted from 1 */
     double lr, seconds;
     int64_t tokens; /* of the step */
+    double valid_loss; /* of the evaluation after the step … */
+    bool evaluated;    /* … if there was one */
     double targets; /* the weight of all targets, or -1: every token counts */
     float value[PLAN_METRICS];
     bool known[PLAN_METRICS];

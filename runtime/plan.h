@@ -10,6 +10,7 @@
 #define MEGAC_RUNTIME_PLAN_H
 
 #include "base/base.h"
+#include "base/batch.h"
 #include "base/lr.h"
 #include "base/status.h"
 
@@ -140,6 +141,8 @@ typedef struct {
     uint64_t seed;
     double beta1, beta2, eps, momentum, weight_decay, clip_grad;
     LrSchedule lr;
+    BatchRampup rampup;
+    int64_t eval_interval, eval_steps; /* interval 0: never */
     uint32_t optimizer; /* PlanOptimizer */
     uint32_t log_interval;
     PlanStr metrics; /* file name of metrics.jsonl, or none */
@@ -158,12 +161,13 @@ typedef struct {
     double weight;
 } PlanSource;
 
-/* The settings of data.h's DataConfig and DataBatch. */
+/* The settings of data.h's DataConfig and DataBatch.  Row 0 is for training,
+ * row 1, if there is one, for evaluation. */
 typedef struct {
     uint32_t kind;     /* PlanDataKind */
     PlanStr split;     /* "969,30,1", or none */
     PlanStr mask;      /* the prefix of .bin and .idx with weights, or none */
-    uint32_t reserved;
+    uint32_t valid;    /* the validation part: of `split`, or of what is made up */
     PlanRange sources; /* none if synthetic, one if text */
     int64_t vocab;     /* unpadded: every token is below it */
     uint32_t shard;    /* expression: which part of a microbatch is read here */
@@ -364,6 +368,7 @@ typedef enum {
     PLAN_SCALAR_ADAM_BIAS1,  /* 1 - beta1^step, step counted from 1 */
     PLAN_SCALAR_ADAM_BIAS2,  /* 1 - beta2^step */
     PLAN_SCALAR_INV_TARGETS, /* 1 / weight of all targets of the step, or 0 */
+    PLAN_SCALAR_INV_BATCH,   /* 1 / number of samples of the step */
     PLAN_SCALAR_STEP,        /* counted from 1 */
     PLAN_SCALARS
 } PlanScalar;
@@ -515,11 +520,14 @@ PlanOperand plan_reg_address(uint16_t base, int64_t offset, uint64_t bytes,
 PlanOperand plan_integer(int64_t value);
 PlanOperand plan_reg_integer(uint16_t base, int64_t offset);
 
-/* Set before writing; strings and expressions in them come from this builder.
+/* Set before writing (a rampup that is not set: none); strings and expressions in them come from this builder.
  * Job.events and data.sources are filled in here. */
 PlanJob *plan_job(PlanBuilder *b);
 PlanTraining *plan_training(PlanBuilder *b);
 PlanData *plan_data(PlanBuilder *b);
+/* A second row of data, a copy of the first but for its sources: those added
+ * from here on. */
+PlanData *plan_add_valid(PlanBuilder *b);
 
 /* Appends the blob.  Everything it holds was checked by nobody yet. */
 void plan_write(PlanBuilder *b, Buf *out);

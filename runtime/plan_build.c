@@ -217,7 +217,7 @@ void plan_add_member(PlanBuilder *b, uint32_t atom, uint32_t value)
 void plan_add_source(PlanBuilder *b, const char *path, double weight)
 {
     vec_push(&b->sources, ((PlanSource){plan_add_text(b, path), 0, weight}));
-    plan_data(b)->sources = (PlanRange){0, b->sources.n};
+    vec_last(&b->data).sources.n++;
 }
 
 /* ---- tensors ------------------------------------------------------------- */
@@ -330,6 +330,15 @@ PlanData *plan_data(PlanBuilder *b)
     return b->data.v;
 }
 
+PlanData *plan_add_valid(PlanBuilder *b)
+{
+    PlanData d = b->data.v[0];
+
+    d.sources = (PlanRange){b->sources.n, 0};
+    vec_push(&b->data, d);
+    return &vec_last(&b->data);
+}
+
 /* ---- the file ------------------------------------------------------------ */
 
 static void pad(Buf *out, size_t start)
@@ -355,12 +364,15 @@ static void write_directory(const PlanBuilder *b, Buf *out)
 void plan_write(PlanBuilder *b, Buf *out)
 {
     PlanHeader h = {.version = PLAN_VERSION, .tables = PLAN_TABLES};
+    PlanTraining *t = plan_training(b);
     size_t start = out->len;
 
     mc_assert(b->segments.n > 0);
     if (b->programs.n == 0)
         plan_add_program(b, PLAN_TRAIN, b->segments.n - 1,
                          plan_training(b)->microbatches);
+    if (t->rampup.full == 0)
+        t->rampup = (BatchRampup){t->global_batch, 0, 0, t->global_batch};
     memcpy(h.magic, PLAN_MAGIC, sizeof h.magic);
     buf_write(out, &h, sizeof h);
     write_directory(b, out);

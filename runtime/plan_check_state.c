@@ -8,6 +8,21 @@
 
 /* ---- training and data --------------------------------------------------- */
 
+static bool check_growth(PlanCheck *c, const PlanTraining *t)
+{
+    const BatchRampup *r = &t->rampup;
+
+    return plan_must(c, r->full == t->global_batch && r->start > 0 &&
+                            r->start <= r->full && r->samples >= 0,
+                     "wrong rampup") &&
+           plan_must(c, r->start == r->full ||
+                            (r->increment > 0 &&
+                             (r->full - r->start) % r->increment == 0),
+                     "increments do not lead to the global batch") &&
+           plan_must(c, t->eval_interval >= 0 && t->eval_steps >= 0,
+                     "wrong evaluation");
+}
+
 bool plan_check_training(PlanCheck *c, const PlanTraining *t)
 {
     int64_t tokens;
@@ -29,7 +44,7 @@ bool plan_check_training(PlanCheck *c, const PlanTraining *t)
                          (uint32_t)t->lr.wsd_style <= WSD_MINUS_SQRT,
                      "unknown schedule") &&
            plan_must_finite(c, t->lr.max, "lr") &&
-           plan_must_finite(c, t->beta1, "beta1") &&
+           check_growth(c, t) && plan_must_finite(c, t->beta1, "beta1") &&
            plan_must_finite(c, t->beta2, "beta2") &&
            plan_must_text(c, t->metrics, "metrics");
 }
@@ -62,6 +77,7 @@ bool plan_check_data(PlanCheck *c, const PlanData *d)
     return plan_must(c, d->kind <= PLAN_DATA_INDEXED, "kind is %u", d->kind) &&
            plan_must_text(c, d->split, "split") &&
            plan_must_text(c, d->mask, "mask") &&
+           plan_must(c, d->valid <= 1, "valid is no flag") &&
            plan_must(c, !d->mask || (d->kind != PLAN_DATA_SYNTHETIC &&
                                      d->sources.n == 1),
                      "a mask of no single source") &&

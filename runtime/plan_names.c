@@ -72,7 +72,8 @@ const char *plan_batch_name(uint32_t batch)
 const char *plan_scalar_name(uint32_t scalar)
 {
     static const char *const names[PLAN_SCALARS] = {
-        "lr", "adam_bias1", "adam_bias2", "inv_targets", "step"};
+        "lr", "adam_bias1", "adam_bias2", "inv_targets",
+        "inv_batch", "step"};
 
     return SPELL(names, scalar);
 }

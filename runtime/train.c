@@ -1,14 +1,12 @@
 /* train.c - the loop over steps, and what HOST instructions ask for.
  *
- * The plan's main segment is one step.  Around it: the batch from the dataset,
- * the numbers that change from step to step (learning rate, Adam's bias
+ * Every step runs one of the plan's programs.  Around it: the batch, the numbers that change from step to step (learning rate, Adam's bias
  * corrections), metrics, and saving.  A loss that is not a number ends the
  * run, after its line in metrics.jsonl.
  */
 #include "runtime/train.h"
 
-#include "base/zigzag.h"
-#include "runtime/data.h"
+#include "runtime/feed.h"
 #include "runtime/metrics.h"
 #include "runtime/state.h"
 
@@ -23,130 +21,34 @@ struct Train {
     Device *device;
     Comm *comm;
     Exec *exec;
-    Data *data;
+    Feed *feed;
     Metrics *metrics; /* on the rank that reports */
     State state;
-    int32_t *sample; /* seq_length + 1 tokens */
     MetricsStep now;
-    double targets; /* weight of the step's targets */
+    FeedBatch batch;
+    int64_t learnt; /* samples of the updates so far */
     volatile int64_t step; /* counted from 1 */
     Vec(double) measured;  /* seconds of steps that are profiled */
 };
-
-/* ---- batches ------------------------------------------------------------- */
-
-/* This rank's part of a sample into column `row` of an [s, b] array.  Labels
- * and what goes with them are those of the next position. */
-static void put_sample(const Train *t, int64_t row, int64_t next, int32_t *out)
-{
-    const PlanTraining *training = t->plan->training.v;
-    const PlanData *d = t->plan->data.v;
-    int64_t seq = training->seq_length, local = seq / d->parts;
-    int64_t first = local * plan_expr_value(t->plan, d->part, t->c.rank);
-
-    for (int64_t s = 0; s < local; s++)
-        out[s * training->micro_batch + row] =
-            t->sample[zigzag_position(seq, d->parts, first + s) + next];
-}
-
-static Status read_sample(const Train *t, PlanBatch what, uint64_t id)
-{
-    return what == PLAN_BATCH_LOSS_MASK
-               ? data_sample_mask(t->data, id, t->sample)
-               : data_sample(t->data, id, t->sample);
-}
-
-static Status load_batch(void *self, PlanBatch what, int64_t microbatch,
-                         int32_t *out)
-{
-    Train *t = self;
-    const PlanTraining *training = t->plan->training.v;
-    const PlanData *d = t->plan->data.v;
-    DataBatch batch = {(uint64_t)training->global_batch,
-                       (uint64_t)training->micro_batch, d->shards};
-    uint64_t shard = (uint64_t)plan_expr_value(t->plan, d->shard, t->c.rank);
-
-    for (int64_t row = 0; row < training->micro_batch; row++) {
-        uint64_t id =
-            data_sample_id(&batch, (uint64_t)(t->step - 1),
-                           (uint64_t)microbatch, shard, (uint64_t)row);
-        STATUS_TRY(read_sample(t, what, id));
-        put_sample(t, row, what != PLAN_BATCH_TOKENS, out);
-    }
-    return STATUS_NONE;
-}
-
-/* The weight of all targets of the step, of all ranks: every rank reads the
- * whole batch's mask, which is the same for all and needs no message. */
-static Status count_targets(Train *t)
-{
-    const PlanTraining *p = t->plan->training.v;
-    uint64_t first = (uint64_t)((t->step - 1) * p->global_batch);
-
-    t->targets = (double)p->global_batch * (double)p->seq_length;
-    if (!t->plan->data.v->mask)
-        return STATUS_NONE;
-    t->targets = 0;
-    for (uint64_t i = 0; i < (uint64_t)p->global_batch; i++) {
-        STATUS_TRY(data_sample_mask(t->data, first + i, t->sample));
-        for (int64_t s = 1; s <= p->seq_length; s++)
-            t->targets += t->sample[s];
-    }
-    return STATUS_NONE;
-}
 
 static uint64_t seed_of(const Train *t)
 {
     return t->c.seed >= 0 ? (uint64_t)t->c.seed : t->plan->training.v->seed;
 }
 
-static Status open_data(Train *t, const DataSource *sources)
+static Status load_batch(void *self, PlanBatch what, int64_t microbatch,
+                         int32_t *out)
 {
-    const PlanTraining *training = t->plan->training.v;
-    const PlanData *d = t->plan->data.v;
-    int64_t samples, steps = MC_MAX(training->steps, t->c.steps);
-    DataConfig config = {
-        .kind = (DataKind)d->kind,
-        .sources = sources,
-        .sources_n = d->sources.n,
-        .split = d->split ? plan_text(t->plan, d->split) : NULL,
-        .mask = d->mask ? plan_text(t->plan, d->mask) : NULL,
-        .part = DATA_TRAIN,
-        .seed = (int64_t)seed_of(t),
-        .seq_length = training->seq_length,
-        .vocab_size = d->vocab,
-    };
-
-    if (__builtin_mul_overflow(steps, training->global_batch, &samples))
-        return status_make(STATUS_INPUT, "%lld steps are too many",
-                           (long long)steps);
-    config.samples = (uint64_t)samples;
-    return data_open(&config, &t->data);
-}
-
-static Status open_sources(Train *t)
-{
-    PlanRange r = t->plan->data.v->sources;
-    DataSource *sources = calloc((size_t)r.n + 1, sizeof *sources);
-    Status s;
-
-    if (!sources)
-        return status_make(STATUS_SYSTEM, "no memory for the datasets");
-    for (uint32_t i = 0; i < r.n; i++) {
-        const PlanSource *source = &t->plan->sources.v[r.first + i];
-        sources[i] =
-            (DataSource){plan_text(t->plan, source->path), source->weight};
-    }
-    s = open_data(t, sources);
-    free(sources);
-    return s;
+    return feed_load(((Train *)self)->feed, what, microbatch, out);
 }
 
 /* ---- numbers ------------------------------------------------------------- */
 
 static double learning_rate(const Train *t)
 {
-    return lr_at(&t->plan->training.v->lr, t->step - 1);
+    const PlanTraining *p = t->plan->training.v;
+
+    return lr_after(&p->lr, t->learnt, p->global_batch);
 }
 
 static float scalar(void *self, PlanScalar what)
@@ -162,7 +64,9 @@ static float scalar(void *self, PlanScalar what)
     case PLAN_SCALAR_ADAM_BIAS2:
         return (float)(1.0 - pow(p->beta2, (double)t->step));
     case PLAN_SCALAR_INV_TARGETS:
-        return t->targets > 0 ? (float)(1.0 / t->targets) : 0.0f;
+        return t->batch.targets > 0 ? (float)(1.0 / t->batch.targets) : 0.0f;
+    case PLAN_SCALAR_INV_BATCH:
+        return (float)(1.0 / (double)t->batch.samples);
     case PLAN_SCALAR_STEP:
         return (float)t->step;
     case PLAN_SCALARS:
@@ -268,17 +172,13 @@ static Status make_state(Train *t)
 
 static Status open_all(Train *t)
 {
-    int64_t seq = t->plan->training.v->seq_length;
-
-    t->sample = calloc((size_t)seq + 1, sizeof *t->sample);
-    if (!t->sample)
-        return status_make(STATUS_SYSTEM, "no memory for a sample");
     if (t->c.save_step > t->c.steps)
         return status_make(STATUS_INPUT,
                            "step %lld is to be saved, but the "
                            "last one is %lld",
                            (long long)t->c.save_step, (long long)t->c.steps);
-    STATUS_TRY(open_sources(t));
+    STATUS_TRY(feed_open(t->plan, t->c.rank, seed_of(t), t->c.steps,
+                         &t->feed));
     STATUS_TRY(open_executor(t));
     STATUS_TRY(make_state(t));
     return open_metrics(t);
@@ -312,24 +212,40 @@ void train_close(Train *t)
     comm_free(t->comm);
     if (t->device)
         t->c.device->close(t->device);
-    data_close(t->data);
+    feed_close(t->feed);
     vec_free(&t->measured);
-    free(t->sample);
     free(t);
 }
 
 /* ---- running ------------------------------------------------------------- */
 
-static Status report(Train *t, double seconds)
+/* The mean loss of all targets of the evaluation that is due after some steps,
+ * where the loss is known. */
+static Status evaluate(Train *t)
 {
     const PlanTraining *p = t->plan->training.v;
+    MetricsStep step = t->now;
+    double sum = 0, targets = 0;
+
+    if (p->eval_interval == 0 || t->step % p->eval_interval != 0)
+        return STATUS_NONE;
+    for (int64_t i = 0; i < p->eval_steps; i++) {
+        STATUS_TRY(feed_next(t->feed, PLAN_EVALUATE, &t->batch));
+        STATUS_TRY(status_in(exec_run(t->exec, t->batch.program),
+                             "evaluation after it"));
+        sum += (double)t->now.value[PLAN_METRIC_LOSS] * t->batch.targets;
+        targets += t->batch.targets;
+    }
+    t->now = step;
+    t->now.evaluated = true;
+    t->now.valid_loss = targets > 0 ? sum / targets : 0;
+    return STATUS_NONE;
+}
+
+static Status report(Train *t)
+{
     float loss = t->now.value[PLAN_METRIC_LOSS];
 
-    t->now.step = t->step;
-    t->now.seconds = seconds;
-    t->now.lr = learning_rate(t);
-    t->now.tokens = p->global_batch * p->seq_length;
-    t->now.targets = t->plan->data.v->mask ? t->targets : -1;
     if (t->metrics)
         STATUS_TRY(metrics_step(t->metrics, &t->now));
     if (t->now.known[PLAN_METRIC_LOSS] && !isfinite(loss))
@@ -354,10 +270,17 @@ static Status one_step(Train *t)
     double start = mc_seconds(), clock = t->c.clock();
 
     t->now = (MetricsStep){0};
-    STATUS_TRY(count_targets(t));
-    STATUS_TRY(exec_step(t->exec));
+    STATUS_TRY(feed_next(t->feed, PLAN_TRAIN, &t->batch));
+    STATUS_TRY(exec_run(t->exec, t->batch.program));
     profile_step(t, t->c.clock() - clock);
-    STATUS_TRY(report(t, mc_seconds() - start));
+    t->now.step = t->step;
+    t->now.seconds = mc_seconds() - start;
+    t->now.lr = learning_rate(t);
+    t->now.tokens = t->batch.samples * t->plan->training.v->seq_length;
+    t->now.targets = t->plan->data.v->mask ? t->batch.targets : -1;
+    t->learnt += t->batch.samples;
+    STATUS_TRY(evaluate(t));
+    STATUS_TRY(report(t));
     return step_done(t);
 }
 

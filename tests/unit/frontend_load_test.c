@@ -427,8 +427,6 @@ static void not_built_yet(void **state)
     } rows[] = {
         {"dropout", "model.hidden_dropout=0.1"},
         {"fp16 training", "training.precision=fp16"},
-        {"a growing batch", "training.rampup=[1, 1, 100]"},
-        {"evaluation", "training.eval.interval=10"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
         {"offloading", "training.offload.activations=[mlp]"},

@@ -280,6 +280,18 @@ static inline void draw_batch(Draw *d, int64_t pp, int64_t vpp, int64_t dp)
 
     draw_int(d, "training.micro_batch_size", mbs);
     draw_int(d, "training.global_batch_size", mbs * dp * m);
+    if (draw_next(d) % 3 == 0) {
+        draw_put(d, "data.train", "tokens");
+        draw_set(d, "data.loss_mask", "null mask");
+    }
+    if (draw_next(d) % 4 == 0) {
+        draw_put(d, "training.eval.interval", "2");
+        draw_put(d, "data.valid", "synthetic");
+    }
+    if (m > 1 && draw_next(d) % 3 == 0)
+        draw_put(d, "training.rampup", arena_printf(d->arena, "[%lld,%lld,100]",
+                                                    (long long)(mbs * dp),
+                                                    (long long)(mbs * dp)));
     if (vpp > 1 && m >= pp && draw_next(d) % 2)
         draw_int(d, "parallel.microbatch_group", m);
 }
