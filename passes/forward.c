@@ -65,16 +65,6 @@ static void mark(const Module *m, const Func *f, const bool *keep, bool *used,
 
 /* ---- calls --------------------------------------------------------------- */
 
-static void value_like(Module *m, ValueId from, ValueId to)
-{
-    const Value old = *value_of(m, from);
-    Value *v = value_of(m, to);
-
-    v->layout = old.layout;
-    v->name = old.name;
-    v->hint = old.hint;
-}
-
 void forward_call(Forward *x, FuncId into, NodeId call, const bool *keep,
                   ValueMap *map)
 {
@@ -144,7 +134,7 @@ static void copy_params(Module *m, const Func *old, FuncId to, ValueMap *map)
     }
 }
 
-static FuncId func_copy(Forward *x, FuncId f, const bool *keep)
+static FuncId forward_of(Forward *x, FuncId f, const bool *keep)
 {
     Module *m = x->m;
     const Func old = *func_of(m, f);
@@ -183,7 +173,7 @@ static FuncId func_forward(Forward *x, FuncId f, const bool *keep)
         return known->f;
     copy = arena_array(x->arena, bool, n + 1u);
     memcpy(copy, keep, n * sizeof *copy);
-    to = func_copy(x, f, keep);
+    to = forward_of(x, f, keep);
     vec_push(&x->made, ((ForwardFunc){f, to, copy}));
     return to;
 }

@@ -49,6 +49,9 @@ void vmap_set(ValueMap *map, ValueId from, ValueId to);
 ValueId vmap_get(const ValueMap *map, ValueId v);
 void vmap_free(ValueMap *map);
 
+/* Copies layout, name and hint of one value to its copy. */
+void value_like(Module *m, ValueId from, ValueId to);
+
 /* Appends a copy of `n` to f with operands mapped, and maps its results to the
  * copies' (types, layouts, names and hints are kept).  Returns the copy. */
 NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map);

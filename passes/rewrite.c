@@ -18,8 +18,7 @@ void vmap_free(ValueMap *map)
     vec_free(&map->to);
 }
 
-/* Copies layout, name and hint of one value to its copy. */
-static void value_like(Module *m, ValueId from, ValueId to)
+void value_like(Module *m, ValueId from, ValueId to)
 {
     const Value old = *value_of(m, from);
     Value *v = value_of(m, to);
