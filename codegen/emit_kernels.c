@@ -251,15 +251,58 @@ void emit_route(Emit *e, const Node *n)
 
 /* ---- attention ----------------------------------------------------------- */
 
-static AttnStrides attention_strides(const Module *m, ValueId v)
-{
-    Strides dense = strides_dense(m, v);
-    const Type *t = value_type(m, v);
-    AttnStrides s = {dense.of[0], dense.of[1], dense.of[2], 0};
+/* Where a value of attention lies: in memory of its own, or as indices `at` of
+ * j in that of another. */
+typedef struct {
+    ValueId whole;
+    Span at;
+} Lying;
 
-    if (type_dim(t, 'r') >= 0)
-        s.r = dense.of[type_dim(t, 'r')];
-    return s;
+/* The join in f's body that takes a value, or NULL. */
+static const Node *join_of(const Module *m, FuncId f, ValueId v,
+                           uint32_t *out_operand)
+{
+    const Func *func = &m->funcs.v[f.i];
+
+    for (uint32_t i = 0; i < func->body.n; i++) {
+        const Node *n = &m->nodes.v[func->body.v[i].i];
+
+        for (uint32_t k = 0; n->op == OP_JOIN && k < n->nargs; k++)
+            if (node_arg(m, n, k).i == v.i) {
+                *out_operand = k;
+                return n;
+            }
+    }
+    return NULL;
+}
+
+static Lying lying(const Module *m, FuncId f, ValueId v)
+{
+    const Node *def = &m->nodes.v[m->values.v[v.i].def.i], *join;
+    uint32_t operand;
+
+    if (def->op == OP_PART)
+        return (Lying){node_arg(m, def, 0), part_span(m, def)};
+    join = join_of(m, f, v, &operand);
+    return join ? (Lying){join->res, join_span(m, join, operand)}
+                : (Lying){v, {0, 0, 0}};
+}
+
+static int64_t stride_of(const Module *m, ValueId v, char dim)
+{
+    int d = type_dim(value_type(m, v), dim);
+
+    return d < 0 ? 0 : strides_dense(m, v).of[d];
+}
+
+static AttnStrides attention_strides(const Module *m, FuncId f, ValueId v)
+{
+    Lying x = lying(m, f, v);
+
+    return (AttnStrides){stride_of(m, x.whole, 's'),
+                         stride_of(m, x.whole, 'b'),
+                         stride_of(m, x.whole, 'g'),
+                         stride_of(m, x.whole, x.at.dim ? 'j' : 'r')};
 }
 
 static int64_t local_size(const Module *m, ValueId v, char dim)
@@ -270,7 +313,8 @@ static int64_t local_size(const Module *m, ValueId v, char dim)
                         dim);
 }
 
-static AttentionSpec attention_spec(const Module *m, const Node *n)
+static AttentionSpec attention_spec(const Module *m, FuncId f,
+                                    const Node *n)
 {
     ValueId q = node_arg(m, n, 0), k = node_arg(m, n, 1);
     AttentionSpec a = {.type = value_type(m, q)->dtype == DT_BF16 ? ATTN_BF16
@@ -281,9 +325,9 @@ static AttentionSpec attention_spec(const Module *m, const Node *n)
                        .g = local_size(m, q, 'g'),
                        .r = local_size(m, q, 'r'),
                        .d = local_size(m, q, 'd'),
-                       .q = attention_strides(m, q),
-                       .k = attention_strides(m, k),
-                       .v = attention_strides(m, node_arg(m, n, 2)),
+                       .q = attention_strides(m, f, q),
+                       .k = attention_strides(m, f, k),
+                       .v = attention_strides(m, f, node_arg(m, n, 2)),
                        .causal = attr_int(m, n->attrs, AK_CAUSAL, 0) != 0,
                        .window = attr_int(m, n->attrs, AK_WINDOW, 0),
                        .seq = type_size(value_type(m, q), 's'),
@@ -296,25 +340,25 @@ static AttentionSpec attention_spec(const Module *m, const Node *n)
     return a;
 }
 
-static AttentionSpec forward_spec(const Module *m, const Node *n)
+static AttentionSpec forward_spec(const Module *m, FuncId f, const Node *n)
 {
-    AttentionSpec a = attention_spec(m, n);
+    AttentionSpec a = attention_spec(m, f, n);
 
-    a.o = attention_strides(m, node_res(n, 0));
-    a.lse = attention_strides(m, node_res(n, 1));
+    a.o = attention_strides(m, f, node_res(n, 0));
+    a.lse = attention_strides(m, f, node_res(n, 1));
     return a;
 }
 
-static AttentionSpec backward_spec(const Module *m, const Node *n)
+static AttentionSpec backward_spec(const Module *m, FuncId f, const Node *n)
 {
-    AttentionSpec a = attention_spec(m, n);
+    AttentionSpec a = attention_spec(m, f, n);
 
-    a.o = attention_strides(m, node_arg(m, n, 3));
-    a.lse = attention_strides(m, node_arg(m, n, 4));
-    a.d_o = attention_strides(m, node_arg(m, n, 5));
-    a.dq = attention_strides(m, node_res(n, 0));
-    a.dk = attention_strides(m, node_res(n, 1));
-    a.dv = attention_strides(m, node_res(n, 2));
+    a.o = attention_strides(m, f, node_arg(m, n, 3));
+    a.lse = attention_strides(m, f, node_arg(m, n, 4));
+    a.d_o = attention_strides(m, f, node_arg(m, n, 5));
+    a.dq = attention_strides(m, f, node_res(n, 0));
+    a.dk = attention_strides(m, f, node_res(n, 1));
+    a.dv = attention_strides(m, f, node_res(n, 2));
     return a;
 }
 
@@ -323,7 +367,8 @@ static void print_attention(Emit *e, const char *name, Buf *out,
 {
     const Node *n = &e->m->nodes.v[e->node.i];
     bool forward = n->nres == 2;
-    AttentionSpec a = forward ? forward_spec(e->m, n) : backward_spec(e->m, n);
+    AttentionSpec a = forward ? forward_spec(e->m, e->f, n)
+                              : backward_spec(e->m, e->f, n);
 
     a.name = name;
     if (forward)
@@ -337,6 +382,28 @@ static void print_attention(Emit *e, const char *name, Buf *out,
         info->imm[i] = (KernelStart){.value = node_arg(e->m, n, i), .dim = 's'};
 }
 
+/* Results that lie in one value are written as that, once. */
+static void push_lying(Launch *l, ValueId v, int access)
+{
+    const Module *m = l->e->m;
+    Lying x = lying(m, l->e->f, v);
+    PlanOperand o = emit_value(l->e, x.whole, access);
+    int64_t offset = x.at.first * stride_of(m, x.whole, 'j') *
+                     dtype_bytes(value_type(m, v)->dtype);
+
+    o.offset += offset;
+    o.bytes = x.at.first && access == PLAN_WRITE ? 0
+                                                 : o.bytes - (uint64_t)offset;
+    push(l, o);
+}
+
+/* A view: whoever reads or writes it knows where it lies. */
+void emit_view(Emit *e, const Node *n)
+{
+    (void)e;
+    (void)n;
+}
+
 /* What a forward step continues from comes last. */
 void emit_attention(Emit *e, const Node *n)
 {
@@ -347,9 +414,9 @@ void emit_attention(Emit *e, const Node *n)
         kernel_print(e, op_info[n->op].name, print_attention, &info);
 
     for (uint32_t i = 0; i < inputs; i++)
-        push(&l, emit_value(e, node_arg(e->m, n, i), PLAN_READ));
+        push_lying(&l, node_arg(e->m, n, i), PLAN_READ);
     for (uint32_t i = 0; i < n->nres; i++)
-        push(&l, emit_value(e, node_res(n, i), PLAN_WRITE));
+        push_lying(&l, node_res(n, i), PLAN_WRITE);
     for (uint32_t i = inputs; i < n->nargs; i++)
         push(&l, emit_value(e, node_arg(e->m, n, i), PLAN_READ));
     push_workspace(&l, kernel_scratch(e->m, e->node, (int)e->dialect));
@@ -395,7 +462,7 @@ int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
         return route_scratch(m, id);
     case OP_ATTENTION_GRAD:
     case OP_ATTENTION_STEP_GRAD:
-        a = backward_spec(m, n);
+        a = backward_spec(m, (FuncId){0}, n); /* wherever values lie */
         return attention_workspace(&a, (Dialect)dialect);
     default:
         return comm_scratch(m, n);

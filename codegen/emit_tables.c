@@ -190,7 +190,25 @@ static LayoutId field_layout(const Tensor *t, Field f)
     return t->rest[f];
 }
 
-static void field_emit(Emit *e, TensorId id, Field f, uint32_t kind)
+/* Where a part begins in a field, and how far apart indices of the dimension
+ * before j are.  At most one dimension comes before j. */
+static void field_inside(const Emit *e, const Type *type, const Layout *l,
+                         const Span *at, PlanField *out)
+{
+    uint64_t below = plan_dtype_bytes(out->dtype);
+    int j = type_dim(type, 'j');
+
+    mc_assert(j <= 1);
+    for (int d = j + 1; d < type->ndim; d++)
+        below *= (uint64_t)layout_local(e->m, type, l, type->dim[d]);
+    out->inside = (uint64_t)at->first * below;
+    out->address += out->inside;
+    if (j == 1)
+        out->pitch = (uint64_t)type->size[j] * below;
+}
+
+static void field_emit(Emit *e, TensorId id, const TensorPart *part, Field f,
+                       uint32_t kind)
 {
     const Tensor *t = &e->m->tensors.v[id.i];
     bool summed = f == FIELD_GRAD && t->fields >> FIELD_GSUM & 1;
@@ -207,26 +225,29 @@ static void field_emit(Emit *e, TensorId id, Field f, uint32_t kind)
     if (!s->slots)
         return;
     l = layout_of(e->m, field_layout(t, f));
-    for (int d = 0; d < type->ndim; d++)
-        splits[d] = dim_split(e, l, type->dim[d]);
+    for (int d = 0, n = 0; d < type->ndim; d++)
+        if (type->dim[d] != 'j' || (part && part->at.dim))
+            splits[n++] = dim_split(e, l, type->dim[d]);
+    if (part)
+        field_inside(e, type, l, &part->at, &field);
     field.owner = held_before(e, id) && !t->per_layer
                       ? plan_add_expr(e->b, 1, NULL, 0)
                       : first_of(e, layout_split_axes(&e->m->mesh, l));
     plan_add_field(e->b, &field, splits);
 }
 
-static void export_fill(Emit *e, const Tensor *t, PlanTensor *out)
+static void export_fill(Emit *e, const Export *x, const Type *logical,
+                        PlanTensor *out)
 {
-    const Export *x = &t->file;
     int64_t rows = 1;
 
     out->export_name = plan_add_text(e->b, sym_text(e->m->names, x->name));
     if (strstr(sym_text(e->m->names, x->name), "{e}"))
         out->row_dims = 1;
-    while (rows < x->rows && out->row_dims < t->logical.ndim)
-        rows *= t->logical.size[out->row_dims++];
+    while (rows < x->rows && out->row_dims < logical->ndim)
+        rows *= logical->size[out->row_dims++];
     if (x->cols == 0)
-        out->row_dims = t->logical.ndim;
+        out->row_dims = logical->ndim;
     out->transpose = x->transpose;
     out->rows = x->transpose ? x->cols : x->fused_rows;
     out->columns = x->transpose ? x->fused_rows : x->cols;
@@ -250,32 +271,45 @@ static PlanRange layers_list(Emit *e, TensorId t)
     return plan_add_list(e->b, list, n);
 }
 
-static void tensor_emit(Emit *e, TensorId id)
+/* A tensor, or one of the parts that lie side by side in it. */
+static void tensor_emit(Emit *e, TensorId id, const TensorPart *part)
 {
     const Tensor *t = &e->m->tensors.v[id.i];
-    const char *name = sym_text(e->m->names, t->name);
-    const Type *type = type_of(e->m, t->type);
+    const Export *file = part ? &part->file : &t->file;
+    const char *name = sym_text(e->m->names, part ? part->name : t->name);
+    Type padded = *type_of(e->m, t->type), logical = t->logical;
     PlanTensor row = {.init = INITS[t->init], .init_std = t->init_std};
 
+    if (part) {
+        padded = type_part(&padded, part->at);
+        logical = type_part(&logical, part->at);
+    }
     row.name = plan_add_text(
         e->b,
         t->per_layer ? arena_printf(e->arena, "layers.{l}.%s", name) : name);
     if (t->per_layer)
         row.layers = layers_list(e, id);
-    if (t->file.name.i)
-        export_fill(e, t, &row);
+    if (file->name.i)
+        export_fill(e, file, &logical, &row);
     plan_add_tensor(e->b, &row);
-    for (int d = 0; d < type->ndim; d++)
-        plan_add_dim(e->b, (const char[]){type->dim[d], '\0'},
-                     t->logical.size[d], type->size[d]);
+    for (int d = 0; d < padded.ndim; d++)
+        plan_add_dim(e->b, (const char[]){padded.dim[d], '\0'},
+                     logical.size[d], padded.size[d]);
     for (size_t i = 0; i < MC_LEN(FIELD_KINDS); i++)
-        field_emit(e, id, FIELD_KINDS[i].field, FIELD_KINDS[i].kind);
+        field_emit(e, id, part, FIELD_KINDS[i].field, FIELD_KINDS[i].kind);
 }
 
 void emit_tensors(Emit *e)
 {
-    for (uint32_t i = 1; i < e->m->tensors.n; i++)
-        if (e->m->tensors.v[i].parameter &&
-            memplan_state(e->mem, e->pp, (TensorId){i}, FIELD_PARAM)->slots)
-            tensor_emit(e, (TensorId){i});
+    for (uint32_t i = 1; i < e->m->tensors.n; i++) {
+        const Tensor *t = &e->m->tensors.v[i];
+
+        if (!t->parameter ||
+            !memplan_state(e->mem, e->pp, (TensorId){i}, FIELD_PARAM)->slots)
+            continue;
+        if (t->nparts == 0)
+            tensor_emit(e, (TensorId){i}, NULL);
+        for (uint32_t k = 0; k < t->nparts; k++)
+            tensor_emit(e, (TensorId){i}, &t->part[k]);
+    }
 }

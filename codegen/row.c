@@ -75,7 +75,8 @@ bool row_in_place(const Module *m, FuncId f, uint32_t arg, uint32_t res)
 
     row_program_make(m, f, &p);
     v = &p.values.v[row_value(&p, to)];
-    ok = x->ndim == y->ndim && memcmp(x->dim, y->dim, x->ndim) == 0 &&
+    ok = !(p.partition && type_dim(x, 'j') >= 0) && x->ndim == y->ndim &&
+         memcmp(x->dim, y->dim, x->ndim) == 0 &&
          m->values.v[from.i].layout.i == m->values.v[to.i].layout.i &&
          dtype_bytes(x->dtype) == dtype_bytes(y->dtype) && !v->late &&
          v->dims == (p.inner | p.outer) && !reads_after(&p, arg, v->phase);

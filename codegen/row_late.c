@@ -62,7 +62,7 @@ static void print_late_sum(Printer *w, uint32_t i, DimSet dims, Buf *out)
     buf_puts(&w->loop, "            const float ");
     row_print_name(w, &w->loop, i, IN_LOOP);
     buf_printf(&w->loop, " = all%u[%s];\n", number,
-               v->dims == dims ? "j" : "0");
+               v->dims == dims ? "nth" : "0");
     w->printed[i] |= IN_LOOP;
 }
 
@@ -86,8 +86,8 @@ static void print_late_sink(Printer *w, const RowSink *sink, Buf *out)
             print_late_sum(w, i, dims, out);
     row_print_value(w, sink->value);
     row_print_store(w, sink, IN_LOOP, &tail);
-    buf_puts(out, "        for (i64 j = 0; j < count; j++) {\n"
-                  "            const i64 at = at0 + j;\n");
+    buf_puts(out, "        for (i64 nth = 0; nth < count; nth++) {\n"
+                  "            const i64 at = at0 + nth;\n");
     print_late_indices(w, dims, out);
     buf_printf(out, "%s%s            (void)at;\n        }\n    }\n", w->loop.s,
                tail.s);

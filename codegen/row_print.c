@@ -300,11 +300,12 @@ static void print_pointers(const Printer *w, Buf *out)
     for (uint32_t i = 0; i < p->sinks.n; i++) {
         const char *t = row_element_type(p->sinks.v[i].dtype);
         uint32_t ptr = p->sinks.v[i].ptr;
+        if (i > 0 && p->sinks.v[i - 1].ptr == ptr)
+            continue; /* a join's */
         buf_printf(out, "    %s *p%u = (%s *)PTR(%u);\n", t, ptr, t, ptr);
     }
     if (p->sums)
-        buf_printf(out, "    float *work = (float *)PTR(%u);\n",
-                   params + p->sinks.n);
+        buf_printf(out, "    float *work = (float *)PTR(%u);\n", p->ptrs);
 }
 
 /* "const i64 s = row / 4, b = row % 4;" */
@@ -403,8 +404,7 @@ void row_print(const Module *m, FuncId f, const char *name,
     mc_assert(!p.refusal);
     *out_info = (KernelInfo){.phases = p.sums ? 2 : 1,
                              .workspace = p.sums * p.parts * 4,
-                             .nptr = m->funcs.v[f.i].params.n + p.sinks.n +
-                                     (p.sums > 0)};
+                             .nptr = p.ptrs + (p.sums > 0)};
     w.printed = arena_array(a, uint8_t, p.values.n);
     print_comment(&p, out);
     print_open(&w, name, "", out);

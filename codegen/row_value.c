@@ -78,6 +78,33 @@ static Strides strides_of(const Printer *w, uint32_t ptr, ValueId v)
     return w->strides ? w->strides[ptr] : strides_dense(w->p->m, v);
 }
 
+/* Strides of a part's dimensions within the value that it is a part of. */
+static Strides strides_of_part(const Printer *w, uint32_t ptr, ValueId part,
+                               ValueId whole, Span at, int64_t *out_offset)
+{
+    const Type *t = value_type(w->p->m, part), *all = value_type(w->p->m, whole);
+    Strides st = strides_of(w, ptr, whole), out = {{0}};
+
+    for (int d = 0; d < t->ndim; d++) {
+        char dim = at.dim && t->dim[d] == at.dim ? 'j' : t->dim[d];
+        out.of[d] = st.of[type_dim(all, dim)];
+    }
+    *out_offset = at.first * st.of[type_dim(all, 'j')];
+    return out;
+}
+
+/* The same as row_print_index, for a part. */
+static void print_part_index(Printer *w, Buf *out, uint32_t ptr, ValueId part,
+                             ValueId whole, Span at)
+{
+    int64_t offset;
+    Strides st = strides_of_part(w, ptr, part, whole, at, &offset);
+
+    row_print_index(w, out, part, &st);
+    if (offset)
+        buf_printf(out, " + %lld", (long long)offset);
+}
+
 static int imm_find(KernelInfo *k, KernelStart want)
 {
     for (uint32_t i = 0; i < k->nimm; i++)
@@ -211,6 +238,19 @@ static void print_load(Printer *w, const RowValue *v, Buf *out)
     buf_puts(out, t == DT_I32 ? "]" : ")");
 }
 
+/* A part is loaded from the parameter that it is a part of. */
+static void print_part(Printer *w, const RowValue *v, Buf *out)
+{
+    const Node *n = &w->p->m->nodes.v[v->def.i];
+    const RowValue *whole = &w->p->values.v[row_operand(w->p, v, 0)];
+    DType t = value_type(w->p->m, v->id)->dtype;
+
+    buf_printf(out, "load_%s(p%u + ", element_suffix(t), whole->param);
+    print_part_index(w, out, whole->param, v->id, whole->id,
+                     part_span(w->p->m, n));
+    buf_puts(out, ")");
+}
+
 static void print_const(const Module *m, AttrsId attrs, Buf *out)
 {
     double x = attr_float(m, attrs, AK_VALUE, 0.0);
@@ -310,6 +350,8 @@ static void print_expression(Printer *w, const RowValue *v, Buf *out)
         print_load(w, v, out);
     else if (v->reduce == REDUCE_NOTHING)
         operand_name(w, v, 0, out);
+    else if (n->op == OP_PART)
+        print_part(w, v, out);
     else if (n->op == OP_CONST)
         print_const(w->p->m, n->attrs, out);
     else if (n->op == OP_ONEHOT)
@@ -378,7 +420,10 @@ void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out)
     Strides st = strides_of(w, sink->ptr, v->id);
     Buf index = {0};
 
-    row_print_index(w, &index, v->id, &st);
+    if (sink->whole.i == v->id.i)
+        row_print_index(w, &index, v->id, &st);
+    else
+        print_part_index(w, &index, sink->ptr, v->id, sink->whole, sink->at);
     buf_puts(out, row_indent(w, s));
     if (!w->late)
         row_print_guard(w, v->dims,

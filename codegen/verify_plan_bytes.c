@@ -272,13 +272,16 @@ static void field_exists(Bytes *b, const PlanTensor *t, const PlanField *f)
 {
     PlanPart part;
     plan_field_part(b->p, t, f, b->rank, &part);
-    uint64_t bytes = (uint64_t)part.elements * plan_dtype_bytes(f->dtype);
+    uint64_t each = plan_dtype_bytes(f->dtype), runs = (uint64_t)part.runs;
     MapAt hint = {0};
-    for (uint32_t l = 0; l < MC_MAX(t->layers.n, 1); l++) {
-        uint64_t start = f->address + l * f->layer_stride;
-        MapAt at = verify_map_first(b->map, start, start + bytes, &hint);
+    for (uint64_t i = 0; i < runs * MC_MAX(t->layers.n, 1); i++) {
+        uint64_t start = f->address + i / runs * f->layer_stride +
+                         i % runs * (uint64_t)part.gap * each;
+        MapAt at = verify_map_first(b->map, start,
+                                    start + (uint64_t)part.run * each, &hint);
         if (at.cell)
-            verify_map_write(b->map, at, plan_state_buffer(f->address), 0, 0);
+            verify_map_write(b->map, at,
+                             plan_state_buffer(f->address - f->inside), 0, 0);
     }
 }
 

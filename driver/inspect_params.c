@@ -8,15 +8,29 @@
 
 #include <inttypes.h>
 
-/* One tensor of one layer. */
+/* One parameter of one layer: a tensor, or a part of one. */
 typedef struct {
     const Tensor *tensor;
-    int64_t layer; /* -1: of no layer */
+    const TensorPart *part; /* or NULL */
+    int64_t layer;          /* -1: of no layer */
 } Row;
 
 typedef Vec(Row) Rows;
 
 /* ---- which --------------------------------------------------------------- */
+
+static void list_layers(const Module *m, TensorId id, const TensorPart *part,
+                        Rows *out)
+{
+    const Tensor *t = &m->tensors.v[id.i];
+
+    for (uint32_t l = 0; l < m->nlayers; l++) {
+        if (tensor_in_layer(m, id, l))
+            vec_push(out, ((Row){t, part, t->per_layer ? (int64_t)l : -1}));
+        if (!t->per_layer)
+            break;
+    }
+}
 
 static Rows list_rows(const Module *m)
 {
@@ -25,19 +39,27 @@ static Rows list_rows(const Module *m)
     for (uint32_t i = 1; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.v[i];
 
-        for (uint32_t l = 0; t->parameter && l < m->nlayers; l++) {
-            if (tensor_in_layer(m, (TensorId){i}, l))
-                vec_push(&rows, ((Row){t, t->per_layer ? (int64_t)l : -1}));
-            if (!t->per_layer)
-                break;
-        }
+        if (t->parameter && t->nparts == 0)
+            list_layers(m, (TensorId){i}, NULL, &rows);
+        for (uint32_t k = 0; t->parameter && k < t->nparts; k++)
+            list_layers(m, (TensorId){i}, &t->part[k], &rows);
     }
     return rows;
 }
 
-static int64_t count(const Tensor *t)
+static const Export *file_of(const Row *row)
 {
-    return type_elems(&t->logical);
+    return row->part ? &row->part->file : &row->tensor->file;
+}
+
+static int64_t count(const Row *row)
+{
+    Type part;
+
+    if (!row->part)
+        return type_elems(&row->tensor->logical);
+    part = type_part(&row->tensor->logical, row->part->at);
+    return type_elems(&part);
 }
 
 static int64_t total(const Rows *rows)
@@ -45,14 +67,14 @@ static int64_t total(const Rows *rows)
     int64_t sum = 0;
 
     for (uint32_t i = 0; i < rows->n; i++)
-        sum += count(rows->v[i].tensor);
+        sum += count(&rows->v[i]);
     return sum;
 }
 
 /* The name in files, with the layer's number in place of {l}. */
 static const char *name_of(const View *v, const Row *row)
 {
-    const char *name = sym_text(v->program->m->names, row->tensor->file.name);
+    const char *name = sym_text(v->program->m->names, file_of(row)->name);
     const char *mark = strstr(name, "{l}");
 
     if (!mark)
@@ -115,9 +137,11 @@ static json_t *row_json(const View *v, const Row *row)
     json_t *layer = row->layer < 0 ? json_null() : json_integer(row->layer);
 
     return json_pack("{ss ss so ss sI so}", "name", name_of(v, row), "tensor",
-                     sym_text(v->program->m->names, t->name), "shape",
-                     shape_json(&t->file), "layout", layout_text(v, t),
-                     "count", (json_int_t)count(t), "layer", layer);
+                     sym_text(v->program->m->names,
+                              row->part ? row->part->name : t->name),
+                     "shape", shape_json(file_of(row)), "layout",
+                     layout_text(v, t), "count", (json_int_t)count(row),
+                     "layer", layer);
 }
 
 json_t *view_params_json(const View *v)
@@ -142,7 +166,7 @@ void view_params_text(const View *v, FILE *to)
 
     for (uint32_t i = 0; i < rows.n; i++)
         fprintf(to, "%-56s %12" PRId64 "  %s\n", name_of(v, &rows.v[i]),
-                count(rows.v[i].tensor), layout_text(v, rows.v[i].tensor));
+                count(&rows.v[i]), layout_text(v, rows.v[i].tensor));
     fprintf(to, "%-56s %12" PRId64 "\n", "total", total(&rows));
     for (uint32_t pp = 0; pp < v->program->mem->npp; pp++)
         fprintf(to, "held by each rank of stage %-29u %12" PRId64 "\n", pp,

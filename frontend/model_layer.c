@@ -57,6 +57,22 @@ static ValueId rope_table(Model *x, const char *what)
                  model_positions(x, attrs_intern(x->m, list, n)), x->loc);
 }
 
+/* Of what lies side by side only q and k turn: 1 and 0 are cosine and sine of
+ * v, exactly. */
+static void rope_mask(Model *x, ValueId joint, ValueId *cosine, ValueId *sine)
+{
+    int64_t n = type_size(value_type(x->m, joint), 'j');
+    Attr list[] = {attr_of_sym(AK_DIMS, sym_intern(x->m->names, "j")),
+                   attr_of_int(AK_SIZE, n), attr_of_int(AK_LIMIT, n - 1)};
+    ValueId turns = ir_op(x->m, x->f, OP_INRANGE, NULL, 0,
+                          attrs_intern(x->m, list, MC_LEN(list)), x->loc);
+    ValueId rests = model_binary(x, OP_SUB, model_number(x, 1.0), turns);
+
+    *sine = model_binary(x, OP_MUL, *sine, turns);
+    *cosine = model_binary(x, OP_ADD, model_binary(x, OP_MUL, *cosine, turns),
+                           rests);
+}
+
 static ValueId rope(Model *x, ValueId q, ValueId cosine, ValueId sine)
 {
     Attr list[] = {attr_of_int(AK_ROTARY, x->spec->derived.rotary_dim),
@@ -74,9 +90,22 @@ static const LayerKind *layer_kind(const Model *x)
     return &x->spec->layers.kinds[x->kind];
 }
 
-/* One of q, k, v from the normed input: projection, bias, norm of heads. */
+static ValueId heads(Model *x, ValueId y)
+{
+    return x->spec->parallel.cp > 1 ? model_hint(x, y, "heads") : y;
+}
+
+static ValueId head_norm(Model *x, ValueId y, const char *weight)
+{
+    if (!x->spec->model.qk_norm)
+        return y;
+    model_at(x, "model.qk_norm");
+    return norm(x, y, weight, 'd', NORM_RMSNORM);
+}
+
+/* One of q, k, v from the normed input: projection and bias. */
 static ValueId head_input(Model *x, ValueId n, const char *weight,
-                          const char *dims, const char *head_norm)
+                          const char *dims)
 {
     ValueId y;
 
@@ -86,21 +115,48 @@ static ValueId head_input(Model *x, ValueId n, const char *weight,
         model_at(x, "model.qkv_bias");
         y = model_bias(x, y, arena_printf(x->m->arena, "%s.bias", weight));
     }
-    if (head_norm && x->spec->model.qk_norm) {
-        model_at(x, "model.qk_norm");
-        y = norm(x, y, head_norm, 'd', NORM_RMSNORM);
-    }
-    return x->spec->parallel.cp > 1 ? model_hint(x, y, "heads") : y;
+    return y;
 }
 
-/* A value has one hint, so what rests as heads needs another name. */
-static ValueId attention_input(Model *x, ValueId y, const char *hint)
+/* All three by one product. */
+static ValueId joint_input(Model *x, ValueId n)
 {
+    ValueId y;
+
+    model_at(x, "model.num_attention_heads");
+    y = model_name(x, model_dot(x, n, model_joint(x, "qkv"), "sbgjd"), "qkv");
+    if (x->spec->model.qkv_bias) {
+        model_at(x, "model.qkv_bias");
+        y = model_round(x, model_binary(x, OP_ADD, y,
+                                        model_joint(x, "qkv.bias")));
+    }
+    return y;
+}
+
+static bool turns(const Model *x)
+{
+    return x->spec->model.position_embedding == PE_ROPE;
+}
+
+/* How the inputs of attention rest; NULL: as they come. */
+static const char *attention_hint(const Model *x)
+{
+    return x->spec->parallel.cp > 1
+               ? model_attention_hint(layer_kind(x)->cp_comm)
+               : NULL;
+}
+
+/* A value has one hint, so what rests as heads needs another name; a part rests
+ * where the whole does. */
+static ValueId attention_input(Model *x, ValueId y)
+{
+    const char *hint = attention_hint(x);
     Sym had = value_of(x->m, y)->hint;
+    bool part = node_of(x->m, value_of(x->m, y)->def)->op == OP_PART;
 
     if (!hint)
         return y;
-    if (had.i && strcmp(sym_text(x->m->names, had), hint) != 0)
+    if (part || (had.i && strcmp(sym_text(x->m->names, had), hint) != 0))
         y = model_unary(x, OP_COPY, y);
     return model_hint(x, y, hint);
 }
@@ -120,24 +176,66 @@ static AttrsId attention_attrs(Model *x)
     return model_positions(x, attrs_intern(x->m, list, n));
 }
 
-static ValueId attention(Model *x, ValueId n)
+/* The rotation of what lies side by side, and how it rests. */
+static ValueId joint_turned(Model *x, ValueId y)
 {
-    ValueId qkv[3], o, y;
-    uint32_t mark;
+    ValueId cosine, sine;
 
-    qkv[0] = head_input(x, n, "q", "sbgrd", "q_norm");
-    qkv[1] = head_input(x, n, "k", "sbgd", "k_norm");
-    qkv[2] = head_input(x, n, "v", "sbgd", NULL);
-    if (x->spec->model.position_embedding == PE_ROPE) {
+    if (turns(x)) {
+        model_at(x, "model.rope.base");
+        cosine = rope_table(x, "cos");
+        sine = rope_table(x, "sin");
+        rope_mask(x, y, &cosine, &sine);
+        y = rope(x, y, cosine, sine);
+    }
+    model_at(x, "model.num_attention_heads");
+    return model_joins_heads(x, attention_hint(x)) ? attention_input(x, y) : y;
+}
+
+/* Norms of heads and the rotation, one by one. */
+static void turned(Model *x, ValueId *qkv)
+{
+    qkv[0] = head_norm(x, qkv[0], "q_norm");
+    qkv[1] = head_norm(x, qkv[1], "k_norm");
+    if (turns(x)) {
         model_at(x, "model.rope.base");
         ValueId cosine = rope_table(x, "cos"), sine = rope_table(x, "sin");
         qkv[0] = rope(x, qkv[0], cosine, sine);
         qkv[1] = rope(x, qkv[1], cosine, sine);
     }
     model_at(x, "model.num_attention_heads");
-    for (int i = 0; x->spec->parallel.cp > 1 && i < 3; i++)
-        qkv[i] = attention_input(
-            x, qkv[i], model_attention_hint(layer_kind(x)->cp_comm));
+}
+
+/* q, k, v as parts of one value where all three are split alike; that goes
+ * through the rotation as a whole, but not through norms. */
+static void attention_inputs(Model *x, ValueId n, ValueId *qkv)
+{
+    bool joint = model_joins_heads(x, NULL), norms = x->spec->model.qk_norm;
+    ValueId y;
+
+    if (joint) {
+        y = heads(x, joint_input(x, n));
+        y = norms ? y : joint_turned(x, y);
+        for (uint32_t i = 0; i < 3; i++)
+            qkv[i] = model_part(x, y, "qkv", i);
+    } else {
+        qkv[0] = heads(x, head_input(x, n, "q", "sbgrd"));
+        qkv[1] = heads(x, head_input(x, n, "k", "sbgd"));
+        qkv[2] = heads(x, head_input(x, n, "v", "sbgd"));
+    }
+    if (norms || !joint)
+        turned(x, qkv);
+    for (int i = 0; i < 3; i++)
+        if (norms || !joint || !model_joins_heads(x, attention_hint(x)))
+            qkv[i] = attention_input(x, qkv[i]);
+}
+
+static ValueId attention(Model *x, ValueId n)
+{
+    ValueId qkv[3], o, y;
+    uint32_t mark;
+
+    attention_inputs(x, n, qkv);
     mark = model_mark(x);
     o = ir_op(x->m, x->f, OP_ATTENTION, qkv, 3, attention_attrs(x), x->loc);
     model_module(x, mark, MODULE_CORE_ATTN);
@@ -199,49 +297,89 @@ static const char *mlp_name(Model *x, const Mlp *k, const char *name)
     return arena_printf(x->m->arena, "%s%s", k->prefix, name);
 }
 
-static ValueId mlp_product(Model *x, const Mlp *k, ValueId n, const char *name,
-                           char dim)
+/* The product of n with a weight, [rows, dims]. */
+static ValueId mlp_product(Model *x, const Mlp *k, ValueId n, ValueId weight,
+                           const char *dims)
 {
-    const char *weight = mlp_name(x, k, name);
-    const char *dims = arena_printf(x->m->arena, "%s%c", k->rows, dim);
+    return model_dot(x, n, weight,
+                     arena_printf(x->m->arena, "%s%s", k->rows, dims));
+}
 
-    model_at(x, "model.ffn_hidden_size");
-    return model_dot(x, n, model_param(x, weight), dims);
+static const char *mlp_bias_name(Model *x, const Mlp *k, const char *name)
+{
+    model_at(x, "model.linear_bias");
+    return mlp_name(x, k, arena_printf(x->m->arena, "%s.bias", name));
 }
 
 static ValueId mlp_bias(Model *x, const Mlp *k, ValueId y, const char *name)
 {
-    if (!k->bias)
-        return y;
-    model_at(x, "model.linear_bias");
-    return model_bias(
-        x, y, mlp_name(x, k, arena_printf(x->m->arena, "%s.bias", name)));
+    return k->bias ? model_bias(x, y, mlp_bias_name(x, k, name)) : y;
 }
 
+/* One product and its bias. */
 static ValueId mlp_input(Model *x, const Mlp *k, ValueId n, const char *name)
 {
-    ValueId y = mlp_product(x, k, n, name, 'f');
+    ValueId y;
 
+    model_at(x, "model.ffn_hidden_size");
+    y = mlp_product(x, k, n, model_param(x, mlp_name(x, k, name)), "f");
     model_name(x, y, name);
     return mlp_bias(x, k, y, name);
+}
+
+/* gate and up by one product; its bias too lies side by side. */
+static void mlp_joint(Model *x, const Mlp *k, ValueId n, ValueId *gate,
+                      ValueId *up)
+{
+    const char *weight = mlp_name(x, k, "gate_up");
+    ValueId y;
+
+    model_at(x, "model.ffn_hidden_size");
+    y = mlp_product(x, k, n, model_joint(x, weight), "jf");
+    model_name(x, y, "gate_up");
+    if (k->bias)
+        y = model_round(
+            x, model_binary(x, OP_ADD, y,
+                            model_joint(x, mlp_bias_name(x, k, "gate_up"))));
+    *gate = model_part(x, y, weight, 0);
+    *up = model_part(x, y, weight, 1);
+}
+
+/* act(gate) * up */
+static ValueId mlp_gated(Model *x, const Mlp *k, ValueId n)
+{
+    ValueId gate, up;
+
+    if (model_joins(x, mlp_name(x, k, "gate_up"))) {
+        mlp_joint(x, k, n, &gate, &up);
+    } else {
+        gate = mlp_input(x, k, n, "gate");
+        up = mlp_input(x, k, n, "up");
+    }
+    model_at(x, "model.activation");
+    return model_binary(x, OP_MUL, activate(x, gate), up);
+}
+
+static ValueId mlp_plain(Model *x, const Mlp *k, ValueId n)
+{
+    ValueId up = mlp_input(x, k, n, "up");
+
+    model_at(x, "model.activation");
+    return activate(x, up);
 }
 
 ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
                   const char *hint)
 {
     Mlp k = {prefix, rows, x->spec->model.linear_bias};
-    bool gated = spec_gated(x->spec);
-    ValueId gate = gated ? mlp_input(x, &k, n, "gate") : (ValueId){0};
-    ValueId up = mlp_input(x, &k, n, "up");
-    ValueId act, y;
+    ValueId act = spec_gated(x->spec) ? mlp_gated(x, &k, n)
+                                      : mlp_plain(x, &k, n);
+    ValueId y;
 
-    model_at(x, "model.activation");
-    act = activate(x, gated ? gate : up);
-    if (gated)
-        act = model_binary(x, OP_MUL, act, up);
     act = model_name(x, model_round(x, act), "act");
-    y = model_hint(x, mlp_product(x, &k, act, "down", 'h'), hint);
-    return mlp_bias(x, &k, y, "down");
+    model_at(x, "model.ffn_hidden_size");
+    y = mlp_product(x, &k, act, model_param(x, mlp_name(x, &k, "down")), "h");
+    return mlp_bias(x, &k, model_hint(x, y, hint), "down");
 }
 
 static ValueId dense(Model *x, ValueId n)

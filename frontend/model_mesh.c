@@ -14,6 +14,17 @@ static uint32_t group_ranks(const Model *x)
                                        : 1;
 }
 
+bool model_joins_heads(const Model *x, const char *hint)
+{
+    for (uint32_t i = 0; hint && i < x->m->hints.n; i++) {
+        const NamedLayout *l = &x->m->hints.v[i];
+        if (!strcmp(sym_text(x->m->names, l->name), hint) &&
+            layout_split(layout_of(x->m, l->layout), 'r'))
+            return false;
+    }
+    return group_ranks(x) == 1;
+}
+
 /* Rings leave keys as they are, and make them travel.  What gathers them has
  * their gradients summed before anything else. */
 const char *model_attention_hint(SpecCpComm comm)
@@ -185,8 +196,8 @@ LayoutId model_weight_layout(Model *x, const char *dims, bool expert)
 }
 
 /* How a sharded field rests: its first dimension that the replicas divide is
- * split over them too, the slowest axis first so that one group numbers them.
- * A tensor without one stays whole. */
+ * split over them too, the slowest axis first so that one group numbers them;
+ * j never is.  A tensor without one stays whole. */
 LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t, bool expert)
 {
     Layout l = *layout_of(x->m, use);
@@ -198,7 +209,7 @@ LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t, bool expert)
         expert ? d->expert_dp : d->dense_dp * x->spec->parallel.cp;
 
     for (uint8_t i = 0; i < t->ndim; i++) {
-        if (layout_local(x->m, t, &l, t->dim[i]) % replicas)
+        if (t->dim[i] == 'j' || layout_local(x->m, t, &l, t->dim[i]) % replicas)
             continue;
         split_over(x, &l, t->dim[i], expert ? "edp" : first);
         if (!expert)

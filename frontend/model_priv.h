@@ -24,6 +24,9 @@ void model_hints(Model *x);
 const char *model_attention_hint(SpecCpComm comm);
 /* The axes round which keys go, or 0. */
 AxisSet model_ring(const Model *x, SpecCpComm comm);
+/* Whether queries, keys and values are split alike, by groups: as weights and,
+ * with a hint, as that says. */
+bool model_joins_heads(const Model *x, const char *hint);
 /* How a weight with these dimensions is split where it is used. */
 LayoutId model_weight_layout(Model *x, const char *dims, bool expert);
 /* The same, split over its replicas too where a dimension allows it. */
@@ -37,6 +40,12 @@ TypeId model_type(Model *x, DType dtype, const char *dims);
 /* The parameter's value in the function under construction; the tensor is
  * made at its first use. */
 ValueId model_param(Model *x, const char *name);
+/* Whether these parameters lie side by side. */
+bool model_joins(const Model *x, const char *name);
+/* The same of what lies side by side: "qkv", "gate_up", their biases. */
+ValueId model_joint(Model *x, const char *name);
+/* Part i of a value that has j from the tensor `name`. */
+ValueId model_part(Model *x, ValueId whole, const char *name, uint32_t i);
 /* A sum over one step, perhaps for each layer.  Made at its first use. */
 TensorId model_metric(Model *x, const char *name, const char *dims,
                       bool per_layer);

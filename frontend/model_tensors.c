@@ -100,6 +100,21 @@ static const ParamRow param_rows[] = {
     {"head", "lm_head.weight", "lm_head.weight", "vh", INIT_NORMAL, 0, 1},
 };
 
+/* What lies side by side along j, as one tensor that one product multiplies;
+ * whatever else is true of the parts is true of all of them. */
+static const struct {
+    const char *name, *dims, *parts[IR_MAX_PARTS];
+} joint_rows[] = {
+    {"qkv", "gjdh", {"q", "k", "v"}},
+    {"qkv.bias", "gjd", {"q.bias", "k.bias", "v.bias"}},
+    {"gate_up", "jfh", {"gate", "up"}},
+    {"gate_up.bias", "jf", {"gate.bias", "up.bias"}},
+    {"experts.gate_up", "ejfh", {"experts.gate", "experts.up"}},
+    {"experts.gate_up.bias", "ejf", {"experts.gate.bias", "experts.up.bias"}},
+    {"shared.gate_up", "jfh", {"shared.gate", "shared.up"}},
+    {"shared.gate_up.bias", "jf", {"shared.gate.bias", "shared.up.bias"}},
+};
+
 int64_t model_size(const Model *x, char dim)
 {
     switch (dim) {
@@ -200,7 +215,8 @@ static const char *family_name(const Model *x, const ParamRow *row)
     return own ? own : row->llama;
 }
 
-static void export_row(Model *x, const ParamRow *row, Tensor *t)
+/* `t` is the logical type of what the row is about. */
+static Export export_row(Model *x, const ParamRow *row, const Type *t)
 {
     const char *own = family_name(x, row);
     uint8_t first = strstr(own, "{e}") ? 1 : 0; /* each expert by itself */
@@ -209,17 +225,18 @@ static void export_row(Model *x, const ParamRow *row, Tensor *t)
                                          : "model.layers.{l}.";
     const char *full = arena_printf(x->m->arena, "%s%s", prefix, own);
 
-    t->file.name = sym_intern(x->m->names, full);
-    t->file.rows = 1;
-    for (uint8_t i = first; i < t->logical.ndim; i++) {
+    Export file = {.name = sym_intern(x->m->names, full), .rows = 1};
+
+    for (uint8_t i = first; i < t->ndim; i++) {
         if (i < row->rows)
-            t->file.rows *= t->logical.size[i];
+            file.rows *= t->size[i];
         else
-            t->file.cols = MC_MAX(t->file.cols, 1) * t->logical.size[i];
+            file.cols = MC_MAX(file.cols, 1) * t->size[i];
     }
-    t->file.fused_rows = t->file.rows;
+    file.fused_rows = file.rows;
     if (x->gpt2)
-        export_gpt2(x, row, &t->file);
+        export_gpt2(x, row, &file);
+    return file;
 }
 
 static void set_fields(Model *x, Tensor *t)
@@ -270,18 +287,24 @@ static void make_statistic(Model *x, Tensor *t)
         t->rest[i] = layout_whole(x->m);
 }
 
-static TensorId add_param(Model *x, const char *name)
+static const ParamRow *param_row(const char *name)
 {
     const ParamRow *row = param_rows;
-    Tensor t = {0};
 
     while (strcmp(row->name, name) != 0)
         row++;
-    t.name = sym_intern(x->m->names, name);
-    t.type = model_type(x, x->compute, row->dims);
+    return row;
+}
+
+/* What follows from the row, for a tensor of the dimensions `dims`. */
+static Tensor describe(Model *x, const char *name, const ParamRow *row,
+                       const char *dims, TypeId type)
+{
+    Tensor t = {.name = sym_intern(x->m->names, name), .type = type};
+
     t.logical = *type_of(x->m, t.type);
     for (uint8_t i = 0; i < t.logical.ndim; i++)
-        if (t.logical.dim[i] == 'v' && row->dims[0] == 'v')
+        if (t.logical.dim[i] == 'v' && dims[0] == 'v')
             t.logical.size[i] = x->spec->model.vocab_size;
     t.per_layer = per_layer(row);
     t.parameter = true;
@@ -293,14 +316,121 @@ static TensorId add_param(Model *x, const char *name)
     t.loc = x->loc;
     set_fields(x, &t);
     t.expert = (row->part & EXPERT) != 0;
-    set_rest(x, &t, model_weight_layout(x, row->dims, t.expert));
+    set_rest(x, &t, model_weight_layout(x, dims, t.expert));
+    return t;
+}
+
+static TensorId add_param(Model *x, const char *name)
+{
+    const ParamRow *row = param_row(name);
+    Tensor t = describe(x, name, row, row->dims,
+                        model_type(x, x->compute, row->dims));
+
     if (strcmp(name, "embed") == 0 && x->spec->model.tie_embeddings)
         t.tied = mesh_axis(x->m, "embed");
     if (strcmp(name, "router.bias") == 0)
         make_statistic(x, &t);
-    export_row(x, row, &t);
+    t.file = export_row(x, row, &t.logical);
     return tensor_new(x->m, &t);
 }
+
+/* ---- side by side -------------------------------------------------------- */
+
+static uint32_t joint_row(const char *name)
+{
+    uint32_t i = 0;
+
+    while (strcmp(joint_rows[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* Indices of j that a part fills. */
+static int64_t part_size(const Model *x, const ParamRow *row)
+{
+    return strchr(row->dims, 'r') ? model_size(x, 'r') : 1;
+}
+
+static TypeId joint_type(Model *x, uint32_t joint)
+{
+    const char *dims = joint_rows[joint].dims;
+    int64_t size[IR_MAX_DIMS], all = 0;
+
+    for (uint32_t i = 0; i < IR_MAX_PARTS && joint_rows[joint].parts[i]; i++)
+        all += part_size(x, param_row(joint_rows[joint].parts[i]));
+    for (size_t i = 0; dims[i]; i++)
+        size[i] = dims[i] == 'j' ? all : model_size(x, dims[i]);
+    return type_make(x->m, x->compute, dims, size);
+}
+
+static void add_part(Model *x, Tensor *t, const ParamRow *row)
+{
+    TensorPart *p = &t->part[t->nparts];
+    Type logical;
+
+    p->name = sym_intern(x->m->names, row->name);
+    p->at.n = part_size(x, row);
+    p->at.dim = strchr(row->dims, 'r') ? 'r' : 0;
+    for (uint32_t i = 0; i < t->nparts; i++)
+        p->at.first += t->part[i].at.n;
+    logical = type_part(&t->logical, p->at);
+    p->file = export_row(x, row, &logical);
+    t->nparts++;
+}
+
+static TensorId add_joint(Model *x, const char *name)
+{
+    uint32_t joint = joint_row(name);
+    const char *const *parts = joint_rows[joint].parts;
+    Tensor t = describe(x, name, param_row(parts[0]), joint_rows[joint].dims,
+                        joint_type(x, joint));
+
+    for (uint32_t i = 0; i < IR_MAX_PARTS && parts[i]; i++)
+        add_part(x, &t, param_row(parts[i]));
+    return tensor_new(x->m, &t);
+}
+
+static TensorId joint_tensor(Model *x, const char *name)
+{
+    TensorId t = tensor_find(x->m, sym_intern(x->m->names, name));
+
+    return t.i ? t : add_joint(x, name);
+}
+
+/* Where state rests in shards, what is gathered should lie without gaps: the
+ * dimension that is split comes first. */
+bool model_joins(const Model *x, const char *name)
+{
+    const SpecDerived *d = &x->spec->derived;
+
+    return joint_rows[joint_row(name)].dims[0] != 'j' ||
+           x->spec->parallel.sharding == SHARD_NONE ||
+           d->dense_dp * x->spec->parallel.cp == 1;
+}
+
+ValueId model_joint(Model *x, const char *name)
+{
+    TensorId t = joint_tensor(x, name);
+
+    tensor_of(x->m, t)->kinds |= 1u << x->kind;
+    return ir_read(x->m, x->f, t, FIELD_PARAM, x->loc);
+}
+
+ValueId model_part(Model *x, ValueId whole, const char *name, uint32_t i)
+{
+    const Tensor *t = tensor_of(x->m, joint_tensor(x, name));
+    Span s = t->part[i].at;
+    Sym part = t->part[i].name;
+    Attr list[] = {attr_of_int(AK_FIRST, s.first), attr_of_int(AK_SIZE, s.n),
+                   attr_of_int(AK_DIM, s.dim)};
+    ValueId v = ir_op(x->m, x->f, OP_PART, &whole, 1,
+                      attrs_intern(x->m, list, s.dim ? 3 : 2), x->loc);
+
+    value_of(x->m, v)->name = part;
+    return v;
+}
+
+/* ---- in the graph -------------------------------------------------------- */
 
 /* The parameter's value in the function under construction; the tensor is
  * made at its first use. */

@@ -20,8 +20,7 @@ static bool is_float(DType t)
     return t == DT_F32 || t == DT_BF16 || t == DT_F16;
 }
 
-/* At most IR_MAX_DIMS letters, none twice. */
-static bool dims_legal(const char *dims)
+bool dims_legal(const char *dims)
 {
     size_t n = strlen(dims);
 

@@ -15,6 +15,7 @@
  *   s sequence  b batch  h hidden  g KV group  r queries per group  d channel
  *   f feed-forward  v vocabulary  p position  l layer  m microbatch
  *   e expert  c slot of an expert's block: s and b of the tokens together
+ *   j what lies side by side: queries, key, value of a group; gate and up
  */
 #ifndef MEGAC_IR_H
 #define MEGAC_IR_H
@@ -132,6 +133,22 @@ typedef struct {
     int64_t fused_rows, row_offset; /* rows of the whole, first row of ours */
 } Export;
 
+/* Indices [first, first + n) of j; outside they are named `dim`, or are one and
+ * have no name (0). */
+typedef struct {
+    int64_t first, n;
+    char dim;
+} Span;
+
+/* One of the parameters that lie side by side in a tensor. */
+typedef struct {
+    Sym name;
+    Span at;
+    Export file;
+} TensorPart;
+
+enum { IR_MAX_PARTS = 4 };
+
 typedef struct {
     Sym name;     /* "q_proj": names the tensor in @q_proj.grad */
     TypeId type;  /* one layer's worth; padded sizes; compute dtype */
@@ -148,6 +165,8 @@ typedef struct {
     InitKind init;
     double init_std;
     Export file;
+    TensorPart part[IR_MAX_PARTS]; /* of a tensor with j; the file names them */
+    uint32_t nparts;
     Loc loc;
 } Tensor;
 
@@ -462,6 +481,12 @@ uint32_t axes_size(const Mesh *mesh, AxisSet set); /* ranks in a group */
 /* The ranks of `rank`'s group over `set`, least significant digit fastest. */
 void axes_members(const Mesh *mesh, AxisSet set, uint32_t rank, uint32_t *out);
 uint32_t axes_index(const Mesh *mesh, AxisSet set, uint32_t rank);
+
+/* ---- join.c: side by side along j --------------------------------------- */
+Span part_span(const Module *m, const Node *part);
+Span join_span(const Module *m, const Node *join, uint32_t operand);
+/* The type of a part of `t`, which has the dimension j. */
+Type type_part(const Type *t, Span s);
 
 /* ---- the op table -------------------------------------------------------- */
 typedef struct OpInfo {

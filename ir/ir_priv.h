@@ -74,6 +74,8 @@ Sym name_base(SymTab *names, Sym name);
 /* A complaint, to be shown behind the node's text. */
 #define wrong(m, ...) arena_printf((m)->arena, __VA_ARGS__)
 
+/* At most IR_MAX_DIMS letters, none twice. */
+bool dims_legal(const char *dims);
 /* The type of the contraction of x and y to the letters `dims`. */
 const char *infer_product(Module *m, const Type *x, const Type *y,
                           const char *dims, DType dtype, TypeId *out);

@@ -158,16 +158,32 @@ static int64_t parse_extent(Parser *p, const char *key)
     return lex_int(p, 0, INT64_MAX);
 }
 
+/* Of the part before it, if there is one. */
 static void parse_export(Parser *p, Tensor *t)
 {
-    t->file.name = lex_name(p, TOK_STRING);
-    t->file.rows = parse_extent(p, "rows");
-    t->file.cols = parse_extent(p, "cols");
+    Export *file = t->nparts ? &t->part[t->nparts - 1].file : &t->file;
+
+    file->name = lex_name(p, TOK_STRING);
+    file->rows = parse_extent(p, "rows");
+    file->cols = parse_extent(p, "cols");
     if (lex_is_word(p, "of")) {
-        t->file.fused_rows = parse_extent(p, "of");
-        t->file.row_offset = parse_extent(p, "at");
+        file->fused_rows = parse_extent(p, "of");
+        file->row_offset = parse_extent(p, "at");
     }
-    t->file.transpose = lex_take_word(p, "transpose");
+    file->transpose = lex_take_word(p, "transpose");
+}
+
+static void parse_part(Parser *p, Tensor *t)
+{
+    TensorPart part = {.name = lex_name(p, TOK_GLOBAL)};
+
+    part.at.first = parse_extent(p, "first");
+    part.at.n = parse_extent(p, "size");
+    part.at.dim = lex_take_word(p, "r") ? 'r' : 0;
+    if (t->nparts == IR_MAX_PARTS)
+        lex_fail(p, "MC0604", "a tensor has at most %d parts", IR_MAX_PARTS);
+    else
+        t->part[t->nparts++] = part;
 }
 
 static void parse_field(Parser *p, Tensor *t)
@@ -209,6 +225,8 @@ static void parse_property(Parser *p, Tensor *t)
         parse_init(p, t);
     else if (lex_take_word(p, "file"))
         parse_export(p, t);
+    else if (lex_take_word(p, "part"))
+        parse_part(p, t);
     else
         parse_field(p, t);
 }

@@ -11,6 +11,8 @@
  *       param bf16 {g@tp}                       each field: dtype, rest layout
  *       grad f32 {g@tp +dp}
  *       file "model.layers.{l}.q_proj.weight" rows=64 cols=60
+ *       part @q first=0 size=2 r                what lies side by side along
+ *       file …                                  j, each with a file
  *   }
  */
 #include "ir/ir_priv.h"
@@ -107,6 +109,14 @@ static void print_export(const Module *m, const Export *e, Buf *out)
     buf_puts(out, e->transpose ? " transpose\n" : "\n");
 }
 
+static void print_part(const Module *m, const TensorPart *p, Buf *out)
+{
+    buf_printf(out, "    part @%s first=%lld size=%lld%s\n",
+               sym_text(m->names, p->name), (long long)p->at.first,
+               (long long)p->at.n, p->at.dim ? " r" : "");
+    print_export(m, &p->file, out);
+}
+
 static void print_tensor(const Module *m, const Tensor *t, Buf *out)
 {
     buf_printf(out, "tensor @%s : ", sym_text(m->names, t->name));
@@ -116,6 +126,8 @@ static void print_tensor(const Module *m, const Tensor *t, Buf *out)
     print_flags(m, t, out);
     print_fields(m, t, out);
     print_export(m, &t->file, out);
+    for (uint32_t i = 0; i < t->nparts; i++)
+        print_part(m, &t->part[i], out);
     buf_puts(out, "}\n");
 }
 

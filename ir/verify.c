@@ -235,6 +235,24 @@ static const char *logical_problem(const Module *m, const Tensor *t)
     return NULL;
 }
 
+/* Parts follow each other along j and leave nothing of it. */
+static const char *parts_problem(const Module *m, const Tensor *t)
+{
+    const Type *type = type_of(m, t->type);
+    int64_t next = 0;
+
+    for (uint32_t i = 0; i < t->nparts; i++) {
+        const Span *s = &t->part[i].at;
+
+        if (s->first != next || s->n < 1 || (!s->dim && s->n > 1))
+            return "its parts are not side by side";
+        next += s->n;
+    }
+    return t->nparts && (type_dim(type, 'j') < 0 || next != type_size(type, 'j'))
+               ? "its parts do not make up j"
+               : NULL;
+}
+
 static const char *tensor_problem(const Module *m, TensorId id)
 {
     const Tensor *t = &m->tensors.v[id.i];
@@ -243,6 +261,7 @@ static const char *tensor_problem(const Module *m, TensorId id)
     if (tensor_find(m, t->name).i != id.i)
         return "its name is taken";
     bad = bad ? bad : logical_problem(m, t);
+    bad = bad ? bad : parts_problem(m, t);
     for (int f = 0; f < FIELD_COUNT && !bad; f++) {
         if (!(t->fields >> f & 1))
             continue;

@@ -47,13 +47,14 @@ bool items_have(const ItemVec *v, uint32_t item)
 
 /* ---- one function ------------------------------------------------------- */
 
-/* Made from nothing, or from what is made from nothing. */
+/* Made from nothing, or from what is made from nothing, or loaded anyway. */
 static bool is_leaf(const Fusion *x, uint32_t item)
 {
     const Node *n = fusion_node(x, item);
     bool leaf = x->row[item] && n->nargs > 0;
 
-    if (x->row[item] && (op_info[n->op].flags & OPF_GENERATOR))
+    if (x->row[item] &&
+        ((op_info[n->op].flags & OPF_GENERATOR) || n->op == OP_PART))
         return true;
     for (uint32_t i = 0; leaf && i < n->nargs; i++) {
         uint32_t def = fusion_operand(x, item, i);
@@ -79,12 +80,13 @@ static void outside_mark(Fusion *x)
 static void items_make(Fusion *x)
 {
     const Func *f = func_of(x->m, x->f);
+    const bool *view = views_find(x->m, x->f, x->arena);
 
     for (uint32_t i = 0; i < x->n; i++) {
         const Node *n = &x->m->nodes.v[f->body.v[i].i];
 
         x->node[i] = f->body.v[i];
-        x->row[i] = (op_info[n->op].flags & OPF_ROW) != 0;
+        x->row[i] = (op_info[n->op].flags & OPF_ROW) && !view[n->res.i];
         x->cluster[i] = i;
         vec_push(&x->member[i], i);
         for (uint32_t k = 0; k < n->nres; k++)

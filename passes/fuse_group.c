@@ -281,7 +281,9 @@ static bool copy_collect(Copying *c, uint32_t item)
     for (uint32_t k = 0; k < fusion_node(x, item)->nargs; k++) {
         uint32_t def = fusion_operand(x, item, k);
 
-        if (!def)
+        if (def && fusion_node(x, def - 1)->op == OP_PART)
+            large_add(c, fusion_node(x, def - 1)->res);
+        else if (!def)
             large_add(c, node_arg(x->m, fusion_node(x, item), k));
         else if (!x->leaf[def - 1] && !has_item(c, def - 1) &&
                  !copy_collect(c, def - 1))

@@ -48,6 +48,10 @@ static inline uint32_t fusion_operand(const Fusion *x, uint32_t item,
 void items_sort(ItemVec *v); /* ascending, each once */
 bool items_have(const ItemVec *v, uint32_t item);
 
+/* ---- fuse_views.c: parts and joins that need no kernel ------------------ */
+/* By ValueId: whether the part or join is one. */
+const bool *views_find(const Module *m, FuncId f, Arena *a);
+
 /* ---- fuse_order.c: what must come before what --------------------------- */
 void fusion_order(Fusion *x);
 /* Whether a third cluster lies on a way from one cluster to the other. */

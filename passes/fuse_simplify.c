@@ -3,6 +3,7 @@
  *     cast x {dtype=f32}, x bf16          x, for whoever computes in f32 anyway
  *     cast (cast x {f32}) {bf16}, x bf16  x
  *     mul 1, x                            x
+ *     part (join a, b) {first=0}          a
  *     slice (mul a, onehot …) {dim=v}     mul a, onehot made for this part
  *
  * The last one keeps a value that repeats along v, or is 0 but for one index,
@@ -28,7 +29,7 @@ static const Node *def_of(const Simplify *s, ValueId v)
 static bool reads_any_float(const Node *n)
 {
     return (op_info[n->op].flags & OPF_ROW) && n->op != OP_COPY &&
-           n->op != OP_ONLY;
+           n->op != OP_ONLY && n->op != OP_PART && n->op != OP_JOIN;
 }
 
 /* The bf16 value behind a cast to f32, else v. */
@@ -49,11 +50,29 @@ static bool is_one(const Simplify *s, ValueId v)
     return n->op == OP_CONST && attr_float(s->m, n->attrs, AK_VALUE, 0) == 1.0;
 }
 
+/* The operand of a join that a part takes out again. */
+static ValueId part_same_as(const Simplify *s, const Node *n)
+{
+    const Node *join = def_of(s, node_arg(s->m, n, 0));
+    Span part = part_span(s->m, n);
+
+    for (uint32_t i = 0; join->op == OP_JOIN && i < join->nargs; i++) {
+        ValueId v = node_arg(s->m, join, i);
+
+        if (join_span(s->m, join, i).first == part.first &&
+            value_of(s->m, v)->type.i == value_of(s->m, n->res)->type.i)
+            return v;
+    }
+    return n->res;
+}
+
 /* What a node's result is the same as, or the result itself. */
 static ValueId same_as(const Simplify *s, const Node *n)
 {
     ValueId x;
 
+    if (n->op == OP_PART)
+        return part_same_as(s, n);
     if (n->op == OP_CAST) {
         x = node_arg(s->m, n, 0);
         return value_of(s->m, x)->type.i == value_of(s->m, n->res)->type.i

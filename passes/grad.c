@@ -57,6 +57,11 @@ FuncId grad_func(Grad *g)
     return g->bwd;
 }
 
+FuncId grad_forward(const Grad *g)
+{
+    return g->fwd;
+}
+
 static ValueId *slot(Grad *g, ValueId v, bool cotangent)
 {
     if (cotangent) {
@@ -89,21 +94,18 @@ static Op def_op(const Module *m, ValueId v)
     return (Op)m->nodes.v[m->values.v[v.i].def.i].op;
 }
 
-/* The first operand of the node that makes v is whole numbers. */
-static bool of_integers(const Grad *g, ValueId v)
-{
-    const Node *def = &g->m->nodes.v[g->m->values.v[v.i].def.i];
-
-    return value_type(g->m, node_arg(g->m, def, 0))->dtype == DT_I32;
-}
-
 bool grad_wants(const Grad *g, ValueId v)
 {
-    Op op = def_op(g->m, v);
+    const Node *n = &g->m->nodes.v[g->m->values.v[v.i].def.i];
+    uint32_t flags = op_info[n->op].flags;
 
-    return value_type(g->m, v)->dtype != DT_I32 && op != OP_HOST &&
-           op != OP_VALID && !(op_info[op].flags & OPF_GENERATOR) &&
-           !(op == OP_CAST && of_integers(g, v));
+    if (value_type(g->m, v)->dtype == DT_I32 || n->op == OP_HOST ||
+        n->op == OP_VALID || (flags & OPF_GENERATOR))
+        return false;
+    for (uint32_t i = 0; (flags & OPF_CHEAP) && i < n->nargs; i++)
+        if (grad_wants(g, node_arg(g->m, n, i)))
+            return true;
+    return !(flags & OPF_CHEAP) || n->nargs == 0;
 }
 
 void grad_flow(Grad *g, ValueId v, ValueId contribution)
@@ -463,10 +465,16 @@ static void least_search(Remat *r, ValueId v, ValueId at, ValueId *best)
 }
 
 /* What to save so that v is at hand: v itself, or something smaller: the bf16
- * value that a norm starts from rather than its f32 distance from the mean. */
+ * value that a norm starts from rather than its f32 distance from the mean.  A
+ * part rests in what it is a part of. */
 static ValueId least_saved(Remat *r, ValueId v)
 {
-    ValueId best = v;
+    const Module *m = r->g->m;
+    ValueId best;
+
+    while (def_op(m, v) == OP_PART)
+        v = node_arg(m, &m->nodes.v[m->values.v[v.i].def.i], 0);
+    best = v;
 
     least_search(r, v, v, &best);
     return best;

@@ -9,13 +9,16 @@ typedef struct Grad Grad;
 /* The module and the function that receives backward nodes. */
 Module *grad_module(Grad *g);
 FuncId grad_func(Grad *g);
+/* The function that is gone through backwards. */
+FuncId grad_forward(const Grad *g);
 /* A value of the forward, for use in the backward: saved or recomputed. */
 ValueId grad_need(Grad *g, ValueId v);
 /* The complete cotangent of a forward value, in the value's own dtype (f32 for
  * a parameter); 0 if nothing flows back.  Dimensions over which the cotangent
  * is constant may be absent. */
 ValueId grad_of(Grad *g, ValueId v);
-/* Whether a cotangent of v is of use: false for integers and generators. */
+/* Whether a cotangent of v is of use: false for integers, generators, and what
+ * follows from those alone. */
 bool grad_wants(const Grad *g, ValueId v);
 /* Adds a contribution to the cotangent of a forward value. */
 void grad_flow(Grad *g, ValueId v, ValueId contribution);

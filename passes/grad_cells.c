@@ -234,6 +234,67 @@ static void grad_rotate(Grad *g, const Node *n)
     onto(g, n, 0, ir_op(m, grad_func(g), OP_ROTATE, &c, 1, turned, n->loc));
 }
 
+/* ---- side by side -------------------------------------------------------- */
+
+/* The next part of `whole` along j from `first` on, and where it is in the
+ * forward. */
+static const Node *part_at(Grad *g, ValueId whole, int64_t first)
+{
+    Module *m = grad_module(g);
+    const Func *f = func_of(m, grad_forward(g));
+
+    for (uint32_t i = 0; i < f->body.n; i++) {
+        const Node *n = node_of(m, f->body.v[i]);
+
+        if (n->op == OP_PART && node_arg(m, n, 0).i == whole.i &&
+            part_span(m, n).first == first && grad_of(g, n->res).i)
+            return node_of(m, f->body.v[i]);
+    }
+    mc_bug(__FILE__, __LINE__, "nothing flows to a part");
+}
+
+/* The parts of a value make up its cotangent together; the first of them, which
+ * comes last, knows all. */
+static void grad_part(Grad *g, const Node *n)
+{
+    Module *m = grad_module(g);
+    ValueId whole = arg(g, n, 0), parts[IR_MAX_PARTS];
+    const Type *t = value_type(m, whole);
+    char dims[IR_MAX_DIMS + 1];
+    uint32_t nparts = 0;
+    Attr attr;
+
+    if (part_span(m, n).first > 0)
+        return;
+    letters_of(t, dims);
+    for (int64_t next = 0; next < type_size(t, 'j');) {
+        const Node *part = part_at(g, whole, next);
+
+        mc_assert(nparts < IR_MAX_PARTS);
+        next += part_span(m, part).n;
+        parts[nparts++] = grad_of(g, part->res);
+    }
+    attr = attr_of_sym(AK_DIMS, sym_intern(m->names, dims));
+    grad_flow(g, whole, ir_op(m, grad_func(g), OP_JOIN, parts, nparts,
+                              attrs_intern(m, &attr, 1), n->loc));
+}
+
+static void grad_join(Grad *g, const Node *n)
+{
+    Module *m = grad_module(g);
+    ValueId c = grad_of(g, node_res(n, 0));
+
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        Span s = join_span(m, n, i);
+        Attr list[] = {attr_of_int(AK_FIRST, s.first),
+                       attr_of_int(AK_SIZE, s.n), attr_of_int(AK_DIM, s.dim)};
+
+        grad_flow(g, arg(g, n, i),
+                  ir_op(m, grad_func(g), OP_PART, &c, 1,
+                        attrs_intern(m, list, s.dim ? 3 : 2), n->loc));
+    }
+}
+
 /* ---- reductions ---------------------------------------------------------- */
 
 /* Constant along what was summed. */

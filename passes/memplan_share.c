@@ -6,6 +6,7 @@
  *     write %p {tensor=@q}           %p is made in the tensor, if nobody
  *                                    wants the old contents any more
  *     %y = all_reduce %x             %x's memory, if %x ends here
+ *     %q = part %qkv                 %qkv's memory
  *
  * Each is an optimisation of a copy: a value that fails the test gets a buffer
  * and emit copies.  The delicate case is a carried result: it has the memory
@@ -54,9 +55,28 @@ static void value_begin(Planner *p, ValueId v, int32_t def, int32_t begin,
     p->out->place[v.i] = (MemPlace){0};
 }
 
+/* What reads a part reads what it is a part of. */
 static void value_use(Planner *p, ValueId v, int32_t done)
 {
+    const Node *n = &p->m->nodes.v[p->m->values.v[v.i].def.i];
+
     p->last[v.i] = MC_MAX(p->last[v.i], done);
+    if (n->op == OP_PART)
+        value_use(p, node_arg(p->m, n, 0), done);
+}
+
+/* Views share memory: a part that of the whole, the operands of a join that of
+ * the join, which so exists since they do. */
+static void view_begin(Planner *p, const Node *n)
+{
+    if (n->op == OP_PART)
+        p->parent[n->res.i] = node_arg(p->m, n, 0).i;
+    for (uint32_t i = 0; n->op == OP_JOIN && i < n->nargs; i++) {
+        ValueId v = node_arg(p->m, n, i);
+
+        p->parent[v.i] = n->res.i;
+        p->first[n->res.i] = MC_MIN(p->first[n->res.i], p->first[v.i]);
+    }
 }
 
 static void lifetimes(Share *s)
@@ -76,6 +96,7 @@ static void lifetimes(Share *s)
         for (uint32_t i = 0; i < n->nres; i++)
             value_begin(p, node_res(n, i), (int32_t)pos, p->begin[pos],
                         p->done[pos]);
+        view_begin(p, n);
     }
     /* A returned parameter is copied on entry, anything else at the end. */
     for (uint32_t i = 0; i < func->results.n; i++)

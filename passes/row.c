@@ -65,13 +65,25 @@ static int dim_find(const RowProgram *p, char dim)
     return -1;
 }
 
+static bool is_partition(const Node *n)
+{
+    return n->op == OP_PART || n->op == OP_JOIN;
+}
+
+/* Whether a value is only memory that parts are loaded from or stored into. */
+static bool is_whole(const RowProgram *p, ValueId v)
+{
+    return p->partition && type_dim(value_type(p->m, v), 'j') >= 0;
+}
+
 static void dims_add(RowProgram *p, ValueId v)
 {
     const Type *t = value_type(p->m, v);
 
     for (int i = 0; i < t->ndim; i++) {
         int64_t size = row_local(p->m, v, t->dim[i]);
-        if (size == 1 || dim_find(p, t->dim[i]) >= 0)
+        if (size == 1 || dim_find(p, t->dim[i]) >= 0 ||
+            (p->partition && t->dim[i] == 'j'))
             continue;
         mc_assert(p->ndims < ROW_MAX_DIMS);
         p->dim[p->ndims] = t->dim[i];
@@ -81,6 +93,7 @@ static void dims_add(RowProgram *p, ValueId v)
 
 static void value_add(RowProgram *p, ValueId v, NodeId def, uint32_t param)
 {
+    p->partition |= is_partition(&p->m->nodes.v[def.i]);
     vec_push(&p->values, ((RowValue){.id = v, .def = def, .param = param}));
 }
 
@@ -121,13 +134,16 @@ static void values_of_nodes(RowProgram *p, const NodeId *node, uint32_t n)
 /* The widest value's order is the order of all; it is how memory lies. */
 static void dims_collect(RowProgram *p)
 {
-    uint32_t widest = 0;
+    ValueId widest = {0};
 
-    for (uint32_t i = 1; i < p->values.n; i++)
-        if (value_type(p->m, p->values.v[i].id)->ndim >
-            value_type(p->m, p->values.v[widest].id)->ndim)
-            widest = i;
-    dims_add(p, p->values.v[widest].id);
+    for (uint32_t i = 0; i < p->values.n; i++) {
+        ValueId v = p->values.v[i].id;
+        if (!is_whole(p, v) && (!widest.i || value_type(p->m, v)->ndim >
+                                                 value_type(p->m, widest)->ndim))
+            widest = v;
+    }
+    if (widest.i)
+        dims_add(p, widest);
     for (uint32_t i = 0; i < p->values.n; i++)
         dims_add(p, p->values.v[i].id);
 }
@@ -145,24 +161,44 @@ static DimSet dims_of(const RowProgram *p, ValueId v)
     return set;
 }
 
+/* Pointer `ptr` is for a value; of a join, for each operand at its place. */
+static void sinks_add(RowProgram *p, ValueId v, RowSink sink)
+{
+    const Node *n = &p->m->nodes.v[p->m->values.v[v.i].def.i];
+
+    sink.whole = v;
+    sink.value = row_value(p, v);
+    if (n->op != OP_JOIN) {
+        vec_push(&p->sinks, sink);
+        return;
+    }
+    for (uint32_t i = 0; i < n->nargs; i++) {
+        sink.value = row_value(p, node_arg(p->m, n, i));
+        sink.at = join_span(p->m, n, i);
+        vec_push(&p->sinks, sink);
+    }
+}
+
 static void sinks_collect(RowProgram *p, const Func *f)
 {
-    uint32_t ptr = f->params.n;
+    RowSink sink = {.ptr = f->params.n};
 
-    for (uint32_t i = 0; i < f->results.n; i++)
-        vec_push(&p->sinks,
-                 ((RowSink){row_value(p, f->results.v[i]), ptr++,
-                            value_type(p->m, f->results.v[i])->dtype, false}));
+    for (uint32_t i = 0; i < f->results.n; i++, sink.ptr++) {
+        sink.dtype = value_type(p->m, f->results.v[i])->dtype;
+        sinks_add(p, f->results.v[i], sink);
+    }
     for (uint32_t i = 0; i < f->body.n; i++) {
         const Node *n = &p->m->nodes.v[f->body.v[i].i];
         if (n->op != OP_ACCUM)
             continue;
         TensorId t = attr_tensor(p->m, n->attrs, AK_TENSOR);
         int64_t field = attr_int(p->m, n->attrs, AK_FIELD, FIELD_GRAD);
-        vec_push(&p->sinks,
-                 ((RowSink){row_value(p, node_arg(p->m, n, 0)), ptr++,
-                            p->m->tensors.v[t.i].field_dtype[field], true}));
+        sink.dtype = p->m->tensors.v[t.i].field_dtype[field];
+        sink.accumulate = true;
+        sinks_add(p, node_arg(p->m, n, 0), sink);
+        sink.ptr++;
     }
+    p->ptrs = sink.ptr;
 }
 
 /* ---- rows --------------------------------------------------------------- */
@@ -298,12 +334,31 @@ static const char *column_refusal(const RowProgram *p, const RowValue *v)
     return NULL;
 }
 
-static const char *value_refusal(const RowProgram *p, const RowValue *v)
+/* Parts come from memory and go there; nothing else meets j. */
+static const char *partition_refusal(const RowProgram *p, const RowValue *v)
 {
     const Node *n = &p->m->nodes.v[v->def.i];
 
+    for (uint32_t k = 0; p->partition && k < n->nargs; k++) {
+        const RowValue *arg = &p->values.v[row_operand(p, v, k)];
+        if (is_whole(p, arg->id) && (n->op != OP_PART || arg->def.i))
+            return "a part of what is not in memory";
+    }
+    if (is_whole(p, v->id) && n->op != OP_JOIN)
+        return "parts and the whole in one program";
+    return n->op == OP_JOIN && v->late ? "a join of what was reduced over rows"
+                                       : NULL;
+}
+
+static const char *value_refusal(const RowProgram *p, const RowValue *v)
+{
+    const Node *n = &p->m->nodes.v[v->def.i];
+    const char *partition = partition_refusal(p, v);
+
     if (!(op_info[n->op].flags & OPF_ROW))
         return "an op that is no part of row programs";
+    if (partition)
+        return partition;
     if (v->reduce == REDUCE_ROW && reduced_dims(p, v) != p->inner)
         return "reductions of a row over different dimensions";
     if (n->op == OP_ROTATE && v->dims)
@@ -338,12 +393,30 @@ static const char *program_refusal(const RowProgram *p)
     return why;
 }
 
-static void program_analyse(RowProgram *p)
+/* What is accumulated is made here, or j is a dimension like others. */
+static const char *accum_refusal(const RowProgram *p, const NodeId *node,
+                                 uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const Node *accum = &p->m->nodes.v[node[i].i];
+        ValueId v;
+        if (accum->op != OP_ACCUM)
+            continue;
+        v = node_arg(p->m, accum, 0);
+        if (is_whole(p, v) && !p->values.v[row_value(p, v)].def.i)
+            return "parts and the whole in one program";
+    }
+    return NULL;
+}
+
+static void program_analyse(RowProgram *p, const NodeId *node, uint32_t n)
 {
     dims_collect(p);
     rows_choose(p);
     phases_assign(p);
     p->refusal = program_refusal(p);
+    if (!p->refusal)
+        p->refusal = accum_refusal(p, node, n);
 }
 
 void row_program_make(const Module *m, FuncId f, RowProgram *out)
@@ -352,7 +425,7 @@ void row_program_make(const Module *m, FuncId f, RowProgram *out)
 
     *out = (RowProgram){.m = m, .func = f};
     values_of_func(out, func);
-    program_analyse(out);
+    program_analyse(out, func->body.v, func->body.n);
     sinks_collect(out, func);
 }
 
@@ -370,7 +443,7 @@ const char *row_nodes_refusal(const Module *m, const NodeId *node, uint32_t n)
         if (!(op_info[m->nodes.v[node[i].i].op].flags & OPF_ROW))
             return "an op that is no part of row programs";
     values_of_nodes(&p, node, n);
-    program_analyse(&p);
+    program_analyse(&p, node, n);
     row_program_free(&p);
     return p.refusal;
 }
@@ -388,6 +461,7 @@ uint32_t row_letters(const Module *m, ValueId v)
     return letters;
 }
 
+/* j is not gone through where parts are taken or joined. */
 uint32_t row_node_letters(const Module *m, const Node *n)
 {
     uint32_t letters = 0;
@@ -396,5 +470,5 @@ uint32_t row_node_letters(const Module *m, const Node *n)
         letters |= row_letters(m, node_arg(m, n, i));
     for (uint32_t i = 0; i < n->nres; i++)
         letters |= row_letters(m, node_res(n, i));
-    return letters;
+    return is_partition(n) ? letters & ~(1u << ('j' - 'a')) : letters;
 }

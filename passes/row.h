@@ -33,10 +33,14 @@ typedef struct {
     uint32_t value, ptr;
     DType dtype;
     bool accumulate;
+    ValueId whole; /* what lies there: the value, or a join of it and others … */
+    Span at;       /* … at these indices of j */
 } RowSink;
 
 /* Only dimensions with more than one local index appear in sets.  Outer
- * dimensions make the rows, in memory order; inner ones lie within a row. */
+ * dimensions make the rows, in memory order; inner ones lie within a row.  j is
+ * none where something is taken apart or joined: parts are loaded from and
+ * stored into a value that lies in memory. */
 typedef struct {
     const Module *m;
     FuncId func;
@@ -45,7 +49,9 @@ typedef struct {
     int64_t size[ROW_MAX_DIMS];
     DimSet inner, outer;
     Vec(RowValue) values; /* parameters, then results of the body's nodes */
+    bool partition;       /* has a part or a join */
     Vec(RowSink) sinks;
+    uint32_t ptrs;        /* of parameters and sinks */
     uint32_t phases;      /* 1 + the largest phase */
     int64_t rows, parts;  /* parts: how the rows are split for column sums */
     int64_t sums;         /* f32 of one part */

@@ -199,11 +199,16 @@ typedef enum {
 } PlanFieldKind;
 
 /* The local part: row-major over the dims, each padded / (product of its
- * atoms' sizes) long.  Layer slot j lies at address + j * layer_stride. */
+ * atoms' sizes) long.  Layer slot j lies at address + j * layer_stride.
+ *
+ * A tensor may be a part of a buffer in which others lie beside it: then
+ * indices of its first dimension are `pitch` bytes apart (0: dense), and the
+ * buffer began `inside` bytes before the address. */
 typedef struct {
     uint32_t kind;  /* PlanFieldKind */
     uint32_t dtype; /* PlanDtype */
     uint64_t address, layer_stride;
+    uint64_t pitch, inside;
     uint32_t splits; /* first row in splits, one row per dimension */
     uint32_t owner;  /* expression: this rank saves its part if 0 */
 } PlanField;
@@ -443,11 +448,13 @@ uint32_t plan_peer_rank(const Plan *p, uint32_t peer, uint32_t rank);
 uint32_t plan_group_ranks(const Plan *p, uint32_t group, uint32_t rank,
                           uint32_t *ranks, uint32_t cap, uint32_t *out_own);
 
-/* A field's part on a rank: sizes and first logical index per dimension. */
+/* A field's part on a rank: sizes, first logical index and elements from one
+ * local index to the next per dimension; what lies without a gap is a run. */
 typedef struct {
     uint32_t ndims;
-    int64_t size[PLAN_MAX_DIMS], start[PLAN_MAX_DIMS];
+    int64_t size[PLAN_MAX_DIMS], start[PLAN_MAX_DIMS], step[PLAN_MAX_DIMS];
     int64_t elements;
+    int64_t runs, run, gap; /* runs of `run` elements, begun `gap` apart */
 } PlanPart;
 void plan_field_part(const Plan *p, const PlanTensor *t, const PlanField *f,
                      uint32_t rank, PlanPart *out);

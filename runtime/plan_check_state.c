@@ -143,18 +143,45 @@ static bool field_elements(PlanCheck *c, const PlanTensor *t,
     return true;
 }
 
+/* The bytes of one slot, gaps between its runs included. */
+static bool field_bytes(PlanCheck *c, const PlanTensor *t, const PlanField *f,
+                        int64_t elements, uint64_t *out)
+{
+    uint64_t each = plan_dtype_bytes(f->dtype), run;
+    int64_t parts = 1, first = 1;
+
+    *out = run = (uint64_t)elements * each;
+    if (!f->pitch)
+        return true;
+    if (!plan_must(c, t->dims.n > 1, "a pitch needs two dimensions") ||
+        !plan_must_atoms(c, c->p->splits.v[f->splits], &parts))
+        return false;
+    first = c->p->dims.v[t->dims.first].padded / parts;
+    run /= (uint64_t)first;
+    *out = (uint64_t)(first - 1) * f->pitch + run;
+    return plan_must(c,
+                     f->pitch % each == 0 && f->pitch >= run &&
+                         f->pitch < (uint64_t)1 << PLAN_EXTENT_BITS &&
+                         first < (int64_t)1 << 20,
+                     "wrong pitch");
+}
+
 static bool check_tensor_field(PlanCheck *c, const PlanTensor *t,
                                const PlanField *f)
 {
     uint64_t limit = (uint64_t)1 << PLAN_EXTENT_BITS;
     uint64_t slots = t->layers.n ? t->layers.n : 1;
     int64_t elements, last;
+    uint64_t bytes;
 
     if (!plan_must(c, f->splits == c->next_split, "splits out of order") ||
         !plan_must_range(c, (PlanRange){f->splits, t->dims.n}, c->p->splits.n,
                          "splits") ||
         !field_elements(c, t, f, &elements) ||
-        !plan_must(c, f->address < limit && f->layer_stride < limit,
+        !field_bytes(c, t, f, elements, &bytes) ||
+        !plan_must(c,
+                   f->address < limit && f->layer_stride < limit &&
+                       f->inside <= f->address,
                    "wrong address"))
         return false;
     c->next_split += t->dims.n;
@@ -162,8 +189,7 @@ static bool check_tensor_field(PlanCheck *c, const PlanTensor *t,
                                &last) ||
         __builtin_add_overflow(last, (int64_t)f->address, &last))
         return plan_must(c, false, "overflow");
-    return plan_must_address(c, (int64_t)f->address, last,
-                             (uint64_t)elements * plan_dtype_bytes(f->dtype));
+    return plan_must_address(c, (int64_t)f->address, last, bytes);
 }
 
 static bool check_export(PlanCheck *c, const PlanTensor *t)

@@ -185,6 +185,10 @@ static void print_field(const Plan *p, const PlanTensor *t, const PlanField *f,
                plan_dtype_name(f->dtype), (unsigned long long)f->address);
     if (t->layers.n)
         buf_printf(out, " step %llu", (unsigned long long)f->layer_stride);
+    if (f->pitch)
+        buf_printf(out, " pitch %llu", (unsigned long long)f->pitch);
+    if (f->inside)
+        buf_printf(out, " inside %llu", (unsigned long long)f->inside);
     for (uint32_t d = 0; d < t->dims.n; d++) {
         const PlanSplit *split = &p->splits.v[f->splits + d];
         for (uint32_t k = 0; k < split->n; k++) {

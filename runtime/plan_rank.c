@@ -83,6 +83,24 @@ uint32_t plan_group_ranks(const Plan *p, uint32_t group, uint32_t rank,
     return size;
 }
 
+/* Dense, but for the pitch of the first dimension. */
+static void part_steps(const PlanField *f, PlanPart *out)
+{
+    int64_t each = (int64_t)plan_dtype_bytes(f->dtype), step = 1;
+
+    for (uint32_t d = out->ndims; d-- > 0;) {
+        out->step[d] = step;
+        step *= out->size[d];
+    }
+    out->runs = 1;
+    out->run = out->gap = out->elements;
+    if (!f->pitch || out->ndims == 0)
+        return;
+    out->step[0] = out->gap = (int64_t)f->pitch / each;
+    out->runs = out->size[0];
+    out->run = out->elements / out->runs;
+}
+
 void plan_field_part(const Plan *p, const PlanTensor *t, const PlanField *f,
                      uint32_t rank, PlanPart *out)
 {
@@ -100,6 +118,7 @@ void plan_field_part(const Plan *p, const PlanTensor *t, const PlanField *f,
         out->start[d] = start;
         out->elements *= size;
     }
+    part_steps(f, out);
 }
 
 const PlanField *plan_tensor_field(const Plan *p, const PlanTensor *t,

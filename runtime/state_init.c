@@ -113,7 +113,9 @@ static void fill_row(const Filling *f, int64_t row)
 {
     int64_t size = f->part.size[f->part.ndims - 1], valid;
     size_t each = plan_dtype_bytes(f->dtype);
-    char *to = f->to + (size_t)(row * size) * each;
+    int64_t first = row * size / f->part.run;
+    char *to = f->to + (size_t)(first * f->part.gap +
+                                row * size % f->part.run) * each;
     int64_t at = row_start(f, row, &valid);
 
     memset(to, 0, (size_t)size * each);

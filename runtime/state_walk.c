@@ -56,7 +56,7 @@ static int64_t export_step(const PlanTensor *t, bool row)
 static void describe_axes(const State *s, const PlanTensor *t,
                           const PlanField *f, Axis *axes)
 {
-    int64_t local = 1, weight[2] = {1, 1}; /* of columns, of rows */
+    int64_t weight[2] = {1, 1}; /* of columns, of rows */
     PlanPart part;
 
     plan_field_part(s->plan, t, f, s->rank, &part);
@@ -65,9 +65,8 @@ static void describe_axes(const State *s, const PlanTensor *t,
         bool row = d < t->row_dims;
         axes[d].n = MC_MIN(logical - part.start[d], part.size[d]);
         axes[d].first = part.start[d];
-        axes[d].local = local;
+        axes[d].local = part.step[d];
         axes[d].file = weight[row] * export_step(t, row);
-        local *= part.size[d];
         weight[row] *= logical;
     }
 }

@@ -94,8 +94,8 @@ static void tensors_are_of_their_kind(void **state)
 {
     Read r = read_spec(4, "[0,1,1,0]");
     Module *m = model_build(r.a, r.d, r.s);
-    TensorId q = tensor_named(m, "q"), router = tensor_named(m, "router");
-    TensorId up = tensor_named(m, "up");
+    TensorId q = tensor_named(m, "qkv"), router = tensor_named(m, "router");
+    TensorId up = tensor_named(m, "gate_up");
 
     (void)state;
     for (uint32_t l = 0; l < 4; l++) {

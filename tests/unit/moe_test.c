@@ -112,7 +112,7 @@ static void experts_on_all_ranks(void **state)
     assert_non_null(b.m);
     assert_int_equal(axes_size(&b.m->mesh, mesh_axis(b.m, "ep")), 32);
     assert_int_equal(mesh_axis(b.m, "edp"), 0);
-    t = tensor_find(b.m, sym_intern(b.m->names, "experts.gate"));
+    t = tensor_find(b.m, sym_intern(b.m->names, "experts.gate_up"));
     l = *layout_of(b.m, tensor_of(b.m, t)->rest[FIELD_PARAM]);
     assert_int_equal(
         layout_local(b.m, type_of(b.m, tensor_of(b.m, t)->type), &l, 'e'), 8);

@@ -234,7 +234,7 @@ static void test_gradients(void **state)
     check_gradients(MODEL_T0, qk, 2, STEP);
     check_gradients(MODEL_T0, erf, 1, STEP);
     check_gradients(MODEL_G0, NULL, 0, STEP);
-    check_gradients(MODEL_G0, relu, 1, STEP);
+    check_gradients(MODEL_G0, relu, 1, SMALL_STEP); /* no kink in between */
 }
 
 /* With smaller steps, so that no token changes its experts. */

@@ -123,8 +123,8 @@ static void add_embedding(PlanBuilder *b, PlanSplit split)
 }
 
 /* k of "c_attn": [g=2, d=3, h=4], exported transposed to columns 6..11 of
- * [4, 12]. */
-static void add_fused(PlanBuilder *b, PlanSplit split)
+ * [4, 12].  With a pitch something else lies between its groups. */
+static void add_fused(PlanBuilder *b, PlanSplit split, uint64_t pitch)
 {
     PlanTensor t = {.name = plan_add_text(b, "h.{l}.k"),
                     .init = PLAN_INIT_NORMAL,
@@ -145,23 +145,30 @@ static void add_fused(PlanBuilder *b, PlanSplit split)
     plan_add_field(b,
                    &(PlanField){.kind = PLAN_FIELD_PARAM,
                                 .address = 4096,
-                                .layer_stride = 128},
+                                .layer_stride = 128,
+                                .pitch = pitch},
                    splits);
 }
 
-static void rank_open(Rank *r, uint32_t rank, uint32_t world)
+static void rank_open_with(Rank *r, uint32_t rank, uint32_t world,
+                           uint64_t pitch)
 {
     PlanBuilder *b = tiny_builder(world, ARENA);
     uint32_t tp = plan_add_atom(b, "tp", world, 1);
     PlanSplit split = plan_add_list(b, &tp, 1);
 
     add_embedding(b, split);
-    add_fused(b, split);
+    add_fused(b, split, pitch);
     plan_segment_begin(b, "main");
     r->plan = tiny_load(b);
     r->memory = malloc(ARENA);
     memset(r->memory, 0x55, ARENA);
     r->state = (State){&r->plan, rank, r, rank_pointer};
+}
+
+static void rank_open(Rank *r, uint32_t rank, uint32_t world)
+{
+    rank_open_with(r, rank, world, 0);
 }
 
 static void rank_close(Rank *r)
@@ -221,6 +228,36 @@ static void initial_values(void **state)
 static void temporary(char *out, size_t cap, const char *name)
 {
     snprintf(out, cap, "/tmp/megac_state_%d_%s", (int)getpid(), name);
+}
+
+/* What lies beside others is initialised, saved and loaded as if it lay by
+ * itself, and leaves them alone. */
+static void gaps_are_left_alone(void **state)
+{
+    char gap[16], path[64];
+    Rank dense, apart;
+
+    (void)state;
+    memset(gap, 0x55, sizeof gap);
+    temporary(path, sizeof path, "gaps");
+    rank_open(&dense, 0, 1);
+    rank_open_with(&apart, 0, 1, 64);
+    assert_null(state_init(&dense.state, 9));
+    assert_null(state_init(&apart.state, 9));
+    for (int i = 0; i < 4; i++) {
+        int layer = 4096 + i / 2 * 128, g = i % 2;
+        assert_memory_equal(apart.memory + layer + g * 64,
+                            dense.memory + layer + g * 48, 48);
+        assert_memory_equal(apart.memory + layer + g * 64 + 48, gap, 16);
+    }
+    assert_null(state_save(&apart.state, path, false));
+    assert_null(state_init(&dense.state, 10));
+    assert_null(state_load(&dense.state, path));
+    assert_memory_equal(dense.memory + 4096 + 128 + 48,
+                        apart.memory + 4096 + 128 + 64, 48);
+    unlink(path);
+    rank_close(&dense);
+    rank_close(&apart);
 }
 
 /* Saved by one rank, the transposed part lies where PyTorch's GPT-2 has it,
@@ -351,6 +388,7 @@ int main(void)
         cmocka_unit_test(halves),
         cmocka_unit_test(brain_floats),
         cmocka_unit_test(layouts_start_equal),
+        cmocka_unit_test(gaps_are_left_alone),
         cmocka_unit_test(initial_values),
         cmocka_unit_test(files_keep_the_model),
         cmocka_unit_test(damaged_files),

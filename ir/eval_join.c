@@ -1,0 +1,39 @@
+/* eval_join.c - the eval cells of `part` and `join`: the same walk, one reading
+ * and one writing some of the indices of j.
+ */
+#include "ir/eval_priv.h"
+
+/* Walks `part`, the indices `s` of `whole`, and calls them equal; `out` says
+ * which of the two takes the other's elements. */
+static void copy_span(const EvalArray *part, const EvalArray *whole, Span s,
+                      bool out)
+{
+    int64_t stride = array_stride(whole, 'j');
+    Walk w = walk_of(part);
+
+    walk_add(&w, whole);
+    for (; w.more; walk_next(&w)) {
+        int64_t j = s.first + (s.dim ? walk_index(&w, s.dim) : 0);
+        EvalNum *inner = &whole->at[w.off[1] + j * stride];
+
+        if (out)
+            *inner = part->at[w.off[0]];
+        else
+            part->at[w.off[0]] = *inner;
+    }
+}
+
+void eval_part(EvalStep *s)
+{
+    const EvalArray *whole = step_arg(s, 0);
+
+    copy_span(step_out(s, 0), whole, part_span(s->e->m, s->node), false);
+}
+
+void eval_join(EvalStep *s)
+{
+    EvalArray *out = step_out(s, 0);
+
+    for (uint32_t i = 0; i < s->node->nargs; i++)
+        copy_span(step_arg(s, i), out, join_span(s->e->m, s->node, i), true);
+}
