@@ -362,12 +362,13 @@ static uint32_t wait_for(Plan *p, uint32_t i)
     return i;
 }
 
-/* A mark before the operation that it should cover; of two marks in a row the
- * order is no matter. */
+/* A mark before the operation that it should cover.  Behind operations that
+ * start together there is a mark for each, in any order. */
 static bool mark_early(Plan *p, uint32_t i)
 {
     if (p->instrs.v[i].op != PLAN_EVENT || p->instrs.v[i].stream == 0 ||
         p->instrs.v[i - 1].op == PLAN_EVENT ||
+        (p->instrs.v[i - 1].flags & PLAN_JOIN) ||
         !holds_user(p, wait_for(p, i)))
         return false;
     swap(p, i, i - 1);
