@@ -60,6 +60,7 @@ typedef struct {
     bool attached[STREAM_COUNT]; /* has nodes that end with the function */
     bool step;                   /* f is a step function */
     bool grads_overlap;          /* as the spec asks */
+    bool serial[STREAM_COUNT];   /* collectives that stay on compute, likewise */
     Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
     bool *settled; /* by FuncId: ... and computes nothing once that started */
     bool *ordered; /* by FuncId */
@@ -197,7 +198,8 @@ static bool is_async(const Streams *s, uint32_t pos)
 
     if (is_message(n) || is_loose(s, pos))
         return true;
-    return is_collective(n) && !moves.before && !moves.after &&
+    return is_collective(n) && !s->serial[stream_of(s->m, n)] &&
+           !moves.before && !moves.after &&
            (spans_stages(s, n) || has_slack(s, pos) || has_company(s, pos));
 }
 
@@ -547,7 +549,9 @@ bool pass_streams(Module *m, const Spec *spec)
     Arena *a = arena_new();
     Effects fx;
     Streams s = {.m = m, .fx = &fx,
-                 .grads_overlap = !spec || spec->parallel.overlap.grads};
+                 .grads_overlap = !spec || spec->parallel.overlap.grads,
+                 .serial[STREAM_TP] = spec && !spec->parallel.overlap.tp,
+                 .serial[STREAM_EP] = spec && !spec->parallel.overlap.ep};
 
     for (uint32_t i = 0; s.grads_overlap && i < m->entry.n; i++)
         streams_overlap_gradients(m, m->entry.v[i]);

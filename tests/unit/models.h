@@ -158,6 +158,7 @@ static const char *const LAYOUTS[][6] = {
      "training.optimizer={type: sgd, momentum: 0.9, weight_decay: 0.1}"},
     {"parallel.pp=2", "training.precision=bf16",
      "training.optimizer={type: adam, weight_decay: 0.1}"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.overlap.tp=false"},
     {"training.global_batch_size=8", "training.rampup=[2, 2, 100]",
      "parallel.pp=2", "training.eval.interval=2", "data.valid=synthetic"},
     {"training.global_batch_size=12", "training.rampup=[4, 4, 100]",

@@ -5,6 +5,7 @@
  * Every module must mean the same before and after.  MEGAC_REFRESH=1 writes
  * the .out files anew; review them as a diff.
  */
+#include "frontend/model.h"
 #include "ir/eval.h"
 #include "passes/passes.h"
 #include "passes/streams.h"
@@ -14,6 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+#include "tests/unit/models.h"
 
 typedef struct {
     Arena *arena;
@@ -141,9 +144,47 @@ static void spans_reach_from_mark_to_wait(void **state)
     rig_close(&r);
 }
 
+/* ---- turned off ---------------------------------------------------------- */
+
+/* Collectives of a stream, with and without some overlap. */
+static uint32_t beside_compute(const char *text, const char *const *sets, int n,
+                               Stream stream)
+{
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    Spec *spec = spec_parse(a, d, "model", text, sets, n);
+    const PassOptions options = {0};
+    uint32_t count = 0;
+    Module *m;
+
+    assert_non_null(spec);
+    m = model_build(a, d, spec);
+    assert_true(passes_run(m, spec, &options));
+    for (uint32_t f = 1; f < m->funcs.n; f++)
+        for (uint32_t i = 0; i < m->funcs.v[f].body.n; i++) {
+            const Node *x = &m->nodes.v[m->funcs.v[f].body.v[i].i];
+            count += (op_info[x->op].flags & OPF_COMM) && x->stream == stream;
+        }
+    module_free(m);
+    diag_free(d);
+    arena_free(a);
+    return count;
+}
+
+static void overlap_can_be_turned_off(void **state)
+{
+    const char *tp[] = {"parallel.tp=2", "parallel.sp=true",
+                        "parallel.overlap.tp=false"};
+
+    (void)state;
+    assert_true(beside_compute(MODEL_T0, tp, 2, STREAM_TP) > 0);
+    assert_int_equal(beside_compute(MODEL_T0, tp, 3, STREAM_TP), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(overlap_can_be_turned_off),
         cmocka_unit_test(golden_files),
         cmocka_unit_test(spans_reach_from_mark_to_wait),
     };
