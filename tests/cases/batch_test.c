@@ -35,6 +35,8 @@ static void any_split_of_the_batch(void **state)
         "parallel.cp=4",
         "parallel.cp=4 parallel.cp_comm=a2a",
         "parallel.cp=2 parallel.cp_comm=a2a parallel.tp=2 parallel.sp=true",
+        "parallel.cp=2 parallel.cp_comm=all_gather parallel.dp=2",
+        "parallel.cp=4 parallel.cp_comm=a2a+p2p parallel.cp_sizes=[2,2]",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim_grads",
         "parallel.pp=2 parallel.dp=2 parallel.sharding=optim_grads_params",

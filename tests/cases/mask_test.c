@@ -206,6 +206,8 @@ static void masks_on_any_split(void **state)
         "parallel.dp=8",
         "parallel.cp=4",
         "parallel.cp=4 parallel.cp_comm=a2a",
+        "parallel.cp=4 parallel.cp_comm=all_gather",
+        "parallel.cp=4 parallel.cp_comm=a2a+p2p parallel.cp_sizes=[2,2]",
         "parallel.dp=2 parallel.pp=2",
         "parallel.tp=2 parallel.sp=true parallel.pp=2",
         "parallel.dp=4 parallel.sharding=optim_grads",

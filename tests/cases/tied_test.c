@@ -209,6 +209,8 @@ static void norm_counts_parameters_once(void **state)
         {"parallel.pp=4", "parallel.tp=2"},
         {"parallel.dp=2"},
         {"parallel.cp=2", "parallel.cp_comm=a2a"},
+        {"parallel.cp=4", "parallel.cp_comm=a2a+p2p",
+         "parallel.cp_sizes=[2,2]", "parallel.sharding=optim_grads"},
         {"parallel.dp=2", "parallel.sharding=optim"},
         {"parallel.dp=2", "parallel.sharding=optim_grads", "parallel.pp=2"},
         {"parallel.dp=2", "parallel.sharding=optim_grads_params"},

@@ -48,7 +48,8 @@ typedef struct {
     AttrKey key;
 } Fault;
 
-/* At tp 2, sp, pp 2, dp 2, m 2; model G0 if `func` starts with "g:". */
+/* At tp 2, sp, pp 2, dp 2, m 2; model G0 if `func` starts with "g:".  With "c:"
+ * at cp 4, keys gathered in the first layer, heads and a ring in the second. */
 static const Fault faults[] = {
     {"reduce-scatter of attention left out", "reshard", "layer.fwd",
      OP_REDUCE_SCATTER, 0, OP, OP_SLICE, NULL, 0},
@@ -151,6 +152,28 @@ static const Fault faults[] = {
      77, NULL, 0},
     {"second moment without its square", "optimizer", "g:step", OP_SQRT, 1, OP,
      OP_NEG, NULL, 0},
+    {"gradients of gathered keys not summed", "reshard", "c:layer.0.bwd",
+     OP_REDUCE_SCATTER, 0, OP, OP_SLICE, NULL, 0},
+    {"gathered keys in another order", "optimizer", "c:layer.0.fwd",
+     OP_ATTENTION, 0, INT_ATTR, 1, NULL, AK_ZIGZAG},
+    {"RoPE of where tokens are stored", "optimizer", "c:layer.1.fwd",
+     OP_ROPE_TABLE, 0, INT_ATTR, 1, NULL, AK_ZIGZAG},
+    {"keys that stay", "reshard", "c:layer.1.fwd", OP_SHIFT, 0, DROP, 0, NULL,
+     0},
+    {"values that travel twice", "reshard", "c:layer.1.fwd", OP_SHIFT, 1, TWICE,
+     0, NULL, 0},
+    {"a step with keys of another part", "reshard", "c:layer.1.fwd",
+     OP_ATTENTION_STEP, 1, INT_ATTR, 0, NULL, AK_SHIFT},
+    {"a ring of other parts", "reshard", "c:layer.1.fwd", OP_ATTENTION_STEP, 1,
+     INT_ATTR, 4, NULL, AK_PARTS},
+    {"a backward step with keys of another part", "reshard", "c:layer.1.bwd",
+     OP_ATTENTION_STEP_GRAD, 1, INT_ATTR, 0, NULL, AK_SHIFT},
+    {"gradients of keys that do not come home", "reshard", "c:layer.1.bwd",
+     OP_SHIFT, 4, DROP, 0, NULL, 0},
+    {"heads exchanged with all of cp", "reshard", "c:layer.1.fwd",
+     OP_ALL_TO_ALL, 0, AXES_ATTR, 0, "cp", 0},
+    {"weight gradients not reduced over cp", "reshard", "c:step",
+     OP_ALL_REDUCE, 1, DROP, 0, NULL, 0},
 };
 
 /* ---- spoiling ------------------------------------------------------------ */
@@ -286,12 +309,18 @@ static void spoil(Module *m, FuncId f, uint32_t at, const Fault *x)
 
 /* ---- judging ------------------------------------------------------------- */
 
-static Module *module_at(Arena *a, Diag *d, const char *level, bool gpt2)
+static Module *module_at(Arena *a, Diag *d, const char *level, char kind)
 {
-    static const char *const sets[] = {
+    static const char *const grid[] = {
         "parallel.tp=2", "parallel.sp=true", "parallel.pp=2", "parallel.dp=2",
         "model.num_layers=4"};
-    Spec *spec = spec_parse(a, d, "model", gpt2 ? MODEL_G0 : MODEL_T0, sets, 5);
+    static const char *const context[] = {
+        "parallel.cp=4", "parallel.cp_comm=[all_gather, a2a+p2p]",
+        "parallel.cp_sizes=[2, 2]", "model.num_layers=2"};
+    Spec *spec = kind == 'c' ? spec_parse(a, d, "model", MODEL_T0, context, 4)
+                             : spec_parse(a, d, "model",
+                                          kind == 'g' ? MODEL_G0 : MODEL_T0,
+                                          grid, 5);
     Module *m;
 
     assert_non_null(spec);
@@ -308,12 +337,12 @@ static Module *module_at(Arena *a, Diag *d, const char *level, bool gpt2)
 /* Whether the spoilt module fails to run or computes something else. */
 static bool caught(const Fault *x)
 {
-    bool gpt2 = strncmp(x->func, "g:", 2) == 0;
-    const char *name = gpt2 ? x->func + 2 : x->func;
+    char kind = x->func[1] == ':' ? x->func[0] : 't';
+    const char *name = kind == 't' ? x->func : x->func + 2;
     Arena *a = arena_new();
     Diag *d = diag_new(a);
-    Module *good = module_at(a, d, x->level, gpt2);
-    Module *bad = module_at(a, d, x->level, gpt2);
+    Module *good = module_at(a, d, x->level, kind);
+    Module *bad = module_at(a, d, x->level, kind);
     FuncId f = func_find(bad, sym_intern(bad->names, name));
     EvalResult *right, *wrong;
     uint32_t at = 0;
