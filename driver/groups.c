@@ -115,3 +115,30 @@ GroupFamily *groups_make(Arena *a, const GroupSizes *s, uint32_t *out_n)
     *out_n = n + 2;
     return f;
 }
+
+/* `size` members of each group, `apart` of each other. */
+static GroupFamily part_make(Arena *a, const GroupFamily *whole,
+                             const char *name, uint32_t size, uint32_t apart)
+{
+    uint32_t each = whole->size / size;
+    GroupFamily f = {name, whole->groups * each, size, NULL};
+    uint32_t *ranks = arena_array(a, uint32_t, f.groups * f.size);
+
+    for (uint32_t i = 0; i < f.groups; i++) {
+        const uint32_t *all = &whole->ranks[i / each * whole->size];
+        uint32_t nth = i % each;
+        uint32_t first = nth / apart * apart * size + nth % apart;
+
+        for (uint32_t k = 0; k < size; k++)
+            ranks[i * size + k] = all[first + k * apart];
+    }
+    f.ranks = ranks;
+    return f;
+}
+
+void groups_cut(Arena *a, const GroupFamily *cp, uint32_t heads,
+                GroupFamily out[2])
+{
+    out[0] = part_make(a, cp, "cp_a2a", heads, 1);
+    out[1] = part_make(a, cp, "cp_p2p", cp->size / heads, heads);
+}

@@ -22,5 +22,9 @@ typedef struct {
 
 /* Makes all families in the order in which they are printed. */
 GroupFamily *groups_make(Arena *a, const GroupSizes *sizes, uint32_t *out_n);
+/* "cp_a2a", `heads` neighbours of a cp group, and "cp_p2p", the rings of ranks
+ * that are so many apart (cp_comm a2a+p2p). */
+void groups_cut(Arena *a, const GroupFamily *cp, uint32_t heads,
+                GroupFamily out[2]);
 
 #endif

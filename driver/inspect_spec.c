@@ -21,6 +21,25 @@ static GroupSizes group_sizes(const Spec *s)
                         .order = s->parallel.order};
 }
 
+/* All families, and the two of a cp axis that is cut. */
+static GroupFamily *families_of(const View *view, uint32_t *out_n)
+{
+    const Spec *spec = view->in->spec;
+    GroupSizes s = group_sizes(spec);
+    GroupFamily *made = groups_make(view->in->arena, &s, out_n), *all;
+
+    if (spec->parallel.cp_sizes.n == 0)
+        return made;
+    all = arena_array(view->in->arena, GroupFamily, *out_n + 2);
+    memcpy(all, made, sizeof *made * *out_n);
+    for (uint32_t i = 0; i < *out_n; i++)
+        if (!strcmp(made[i].name, "cp"))
+            groups_cut(view->in->arena, &made[i],
+                       (uint32_t)spec->parallel.cp_sizes.v[0], all + *out_n);
+    *out_n += 2;
+    return all;
+}
+
 static json_t *family_json(const GroupFamily *f)
 {
     json_t *list = json_array();
@@ -40,7 +59,7 @@ json_t *view_groups_json(const View *view)
 {
     GroupSizes s = group_sizes(view->in->spec);
     uint32_t n;
-    GroupFamily *f = groups_make(view->in->arena, &s, &n);
+    GroupFamily *f = families_of(view, &n);
     json_t *groups = json_object();
 
     for (uint32_t i = 0; i < n; i++)
@@ -77,7 +96,7 @@ void view_groups_text(const View *view, FILE *to)
 {
     GroupSizes s = group_sizes(view->in->spec);
     uint32_t n;
-    GroupFamily *f = groups_make(view->in->arena, &s, &n);
+    GroupFamily *f = families_of(view, &n);
 
     fprintf(to,
             "%" PRId64 " ranks, fastest axis first: %s\n"

@@ -66,6 +66,28 @@ static void test_dense_groups_of_16(void **state)
     expect(&s, "embed", "[0,8][1,9][2,10][3,11][4,12][5,13][6,14][7,15]");
 }
 
+/* cp 4 in rings of 2 beside tp 2, as create_hierarchical_groups of megatron-core
+ * cuts each group: neighbours first, then every second. */
+static void test_cut_groups(void **state)
+{
+    GroupSizes s = {2, 4, 1, 1, 2, 1, 4, "tp-cp-ep-dp-pp"};
+    Arena *a = arena_new();
+    uint32_t n;
+    GroupFamily *all = groups_make(a, &s, &n), cut[2];
+    Buf text = {0};
+
+    (void)state;
+    groups_cut(a, family(all, n, "cp"), 2, cut);
+    for (int i = 0; i < 2; i++) {
+        buf_printf(&text, " %s", cut[i].name);
+        print_family(&cut[i], &text);
+    }
+    assert_string_equal(buf_str(&text), " cp_a2a[0,2][4,6][1,3][5,7]"
+                                        " cp_p2p[0,4][2,6][1,5][3,7]");
+    buf_free(&text);
+    arena_free(a);
+}
+
 static void test_groups_of_tp2_pp4(void **state)
 {
     GroupSizes s = {2, 1, 2, 4, 2, 1, 2, "tp-cp-ep-dp-pp"};
@@ -259,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense_groups_of_16),
+        cmocka_unit_test(test_cut_groups),
         cmocka_unit_test(test_groups_of_tp2_pp4),
         cmocka_unit_test(test_experts_folded_over_tp_and_cp),
         cmocka_unit_test(test_one_expert_group_of_32),
