@@ -204,7 +204,8 @@ static void a_run_uses_what_was_planned(void **state)
         {2, "parallel.pp=2 parallel.vpp=2"},
         {2, "parallel.pp=2 parallel.schedule=zb-h1"},
         {4, "parallel.cp=2 parallel.cp_comm=a2a parallel.pp=2"},
-        {4, "parallel.cp=4 parallel.cp_comm=a2a+p2p parallel.cp_sizes=[2,2]"},
+        {4, "parallel.cp=4 parallel.cp_comm=a2a+p2p parallel.cp_sizes=[2,2] "
+            "training.seq_length=64"},
         {4, "parallel.cp=2 parallel.cp_comm=all_gather parallel.dp=2"},
         {2, "parallel.pp=2 training.recompute.granularity=full"},
         {4, "parallel.dp=4 training.optimizer.type=adamw"},

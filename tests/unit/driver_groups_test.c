@@ -256,6 +256,8 @@ static bool expect_mesh(const GroupSizes *s)
 
     for (size_t i = 0; m && i < MC_LEN(axes); i++)
         expect_axis(m, family(all, n, axes[i]), axes[i]);
+    if (m)
+        module_free(m);
     diag_free(d);
     arena_free(a);
     return m != NULL;
