@@ -10,6 +10,8 @@
  */
 #include "codegen/codegen_priv.h"
 
+#include "base/dropout.h"
+
 enum { LANES = 64, KEYS = 64, VECTOR = 16, UNITS = 8 };
 
 typedef struct {
@@ -96,6 +98,8 @@ static void print_shape(Buf *out, const AttentionSpec *a, const Blocking *k)
         {"PARTS", a->parts}, {"CHUNK", chunk_of(a)},
         {"SEQ", MC_MAX(a->seq, 1)},
         {"SHIFT", shift_of(a)}, {"CARRY", a->carry},
+        {"BALL", a->batch},  {"RALL", a->queries},
+        {"WHICH", a->which},
     };
 
     buf_puts(out, "enum {\n");
@@ -115,6 +119,7 @@ static void print_type(Buf *out, const AttentionSpec *a)
 
     buf_printf(out, "typedef %s %s_elem;\n", f32 ? "float" : "bf16", a->name);
     buf_printf(out, "#define %s_BF16 %d\n", a->name, !f32);
+    buf_printf(out, "#define %s_DROP %d\n", a->name, a->rate > 0);
     buf_printf(out, "#define %s_LOAD load_%s\n", a->name,
                f32 ? "f32" : "bf16");
     buf_printf(out, "#define %s_STORE store_%s\n", a->name,
@@ -139,6 +144,19 @@ static const char POSITION[] =
     "    return @position(@SHIFT ? (index + @SEQ - @SHIFT) % @SEQ : index);\n"
     "}\n";
 
+/* The generator, the lowest word that keeps, and the factor of what is kept. */
+static void print_draws(Buf *out, const AttentionSpec *a)
+{
+    if (a->rate == 0)
+        return;
+    buf_printf(out, "static const u32 %s_THRESHOLD = %uu;\n", a->name,
+               dropout_threshold(a->rate));
+    buf_printf(out, "static const float %s_KEPT = %.9gf;\n", a->name,
+               1 / (1 - a->rate));
+    codegen_expand(codegen_text(TEXT_DRAWS), a->name, out);
+    codegen_expand(codegen_text(TEXT_ATTENTION_DRAWS), a->name, out);
+}
+
 static void print_head(Buf *out, const AttentionSpec *a)
 {
     Blocking k = blocking_choose(a);
@@ -156,6 +174,7 @@ static void print_head(Buf *out, const AttentionSpec *a)
     print_strides(out, a, "O", &a->o);
     print_strides(out, a, "L", &a->lse);
     codegen_expand(POSITION, a->name, out);
+    print_draws(out, a);
 }
 
 void attention_print_forward(const AttentionSpec *spec, Dialect dialect,

@@ -82,11 +82,16 @@ typedef struct {
     /* The keys are those `shift` parts before, of `steps` parts; 0: here. */
     int64_t steps, shift;
     bool carry;    /* forward: continues from an earlier o and lse */
+    double rate;   /* dropout of the weights of v (base/dropout.h); 0: none */
+    int64_t which; /* its DropoutPlace.which */
+    int64_t batch, queries; /* b of all replicas, r of the whole model */
 } AttentionSpec;
 
 /* Pointers q, k, v, o, lse, and with `carry` the o and lse of other keys, laid
  * out as o and lse; imm = indices in the sequence, as it is stored, of query 0
- * and key 0. */
+ * and key 0.  With dropout also, as the last pointer, the key of the step, and
+ * in imm the first batch row, group and query of a group, the layer and the
+ * microbatch. */
 void attention_print_forward(const AttentionSpec *spec, Dialect dialect,
                              Buf *out);
 /* Pointers q, k, v, o, lse, do, dq, dk, dv, workspace.  Two kernels, NAME and

@@ -14,6 +14,8 @@ typedef enum {
     TEXT_ATTENTION_GRAD_CPU,
     TEXT_ATTENTION_CUDA,
     TEXT_ATTENTION_GRAD_CUDA,
+    TEXT_DRAWS,
+    TEXT_ATTENTION_DRAWS,
 } TextId;
 
 const char *codegen_text(TextId id);

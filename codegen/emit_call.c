@@ -97,12 +97,14 @@ static void registers(Call *c, bool last)
     for (uint32_t i = 0; i < fx->uses.n; i++)
         if (fx->uses.v[i].layered && !(last && fx->uses.v[i].next))
             layer_state(c, &fx->uses.v[i]);
-    if (!fx->microbatch)
-        return;
-    if (c->scan.over == 'm')
+    if (fx->microbatch && c->scan.over == 'm')
         push(c, plan_integer(c->scan.first), 1);
-    else
+    else if (fx->microbatch)
         push(c, emit_microbatch(e), 0);
+    if (fx->number && c->scan.over == 'l')
+        push(c, plan_integer(c->scan.first), 1);
+    else if (fx->number)
+        push(c, emit_layer(e), 0);
 }
 
 static void carries_begin(Call *c)

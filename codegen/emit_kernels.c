@@ -101,10 +101,27 @@ static uint32_t start_expr(Emit *e, const KernelStart *s)
     return emit_digits(e, atoms, n, 1);
 }
 
+static PlanOperand start_operand(Emit *e, const KernelStart *s)
+{
+    if (s->kind == START_LAYER)
+        return emit_layer(e);
+    if (s->kind == START_MICROBATCH)
+        return emit_microbatch(e);
+    return integer_of(start_expr(e, s));
+}
+
 static void push_starts(Launch *l, const KernelInfo *info)
 {
     for (uint32_t i = 0; i < info->nimm; i++)
-        push(l, integer_of(start_expr(l->e, &info->imm[i])));
+        push(l, start_operand(l->e, &info->imm[i]));
+}
+
+/* The key of the draws of a node's dropout. */
+static void push_draws(Launch *l, const Node *n)
+{
+    TensorId t = attr_tensor(l->e->m, n->attrs, AK_TENSOR);
+
+    push(l, emit_state(l->e, t, FIELD_PARAM, PLAN_READ));
 }
 
 /* ---- row programs -------------------------------------------------------- */
@@ -131,6 +148,18 @@ static void push_accums(Launch *l, const Func *f)
         TensorId t = effects_target(e->m, n, &field);
         if (n->op == OP_ACCUM)
             push(l, emit_state(e, t, field, PLAN_READ | PLAN_WRITE));
+    }
+}
+
+/* All dropouts of a program have the same key. */
+static void push_row_draws(Launch *l, const Func *f)
+{
+    for (uint32_t i = 0; i < f->body.n; i++) {
+        const Node *n = &l->e->m->nodes.v[f->body.v[i].i];
+        if (n->op != OP_DROPOUT)
+            continue;
+        push_draws(l, n);
+        return;
     }
 }
 
@@ -182,6 +211,7 @@ void emit_row(Emit *e, const Node *n)
         push(&l, emit_value(e, node_res(n, i), PLAN_WRITE));
     push_accums(&l, f);
     push_workspace(&l, info.workspace);
+    push_row_draws(&l, f);
     push_starts(&l, &info);
     emit_launch(e, k, l.list, l.n);
 }
@@ -334,7 +364,11 @@ static AttentionSpec attention_spec(const Module *m, FuncId f,
                        .parts = attr_int(m, n->attrs, AK_ZIGZAG, 1),
                        .steps = attr_int(m, n->attrs, AK_PARTS, 1),
                        .shift = attr_int(m, n->attrs, AK_SHIFT, 0),
-                       .carry = n->nres == 2 && n->nargs == 5};
+                       .carry = n->nres == 2 && n->nargs == 5,
+                       .rate = attr_float(m, n->attrs, AK_RATE, 0),
+                       .which = attr_int(m, n->attrs, AK_DRAW, 0),
+                       .batch = type_size(value_type(m, q), 'b'),
+                       .queries = type_size(value_type(m, q), 'r')};
 
     a.scale = 1.0 / sqrt((double)a.d);
     return a;
@@ -362,6 +396,21 @@ static AttentionSpec backward_spec(const Module *m, FuncId f, const Node *n)
     return a;
 }
 
+/* Where the queries and keys begin; and for dropout, the heads. */
+static KernelStart attention_start(const Module *m, const Node *n, uint32_t i)
+{
+    const KernelStart starts[] = {
+        {.value = node_arg(m, n, 0), .dim = 's'},
+        {.value = node_arg(m, n, 1), .dim = 's'},
+        {.value = node_arg(m, n, 0), .dim = 'b'},
+        {.value = node_arg(m, n, 0), .dim = 'g'},
+        {.value = node_arg(m, n, 0), .dim = 'r'},
+        {.kind = START_LAYER},
+        {.kind = START_MICROBATCH}};
+
+    return starts[i];
+}
+
 static void print_attention(Emit *e, const char *name, Buf *out,
                             KernelInfo *info)
 {
@@ -376,10 +425,10 @@ static void print_attention(Emit *e, const char *name, Buf *out,
     else
         attention_print_backward(&a, e->dialect, out);
     info->phases = forward ? 1 : 2;
-    info->nptr = forward ? n->nargs + 2u : 10;
-    info->nimm = 2;
+    info->nptr = (forward ? n->nargs + 2u : 10) + (a.rate > 0);
+    info->nimm = a.rate > 0 ? 7 : 2;
     for (uint32_t i = 0; i < info->nimm; i++)
-        info->imm[i] = (KernelStart){.value = node_arg(e->m, n, i), .dim = 's'};
+        info->imm[i] = attention_start(e->m, n, i);
 }
 
 /* Results that lie in one value are written as that, once. */
@@ -420,6 +469,8 @@ void emit_attention(Emit *e, const Node *n)
     for (uint32_t i = inputs; i < n->nargs; i++)
         push(&l, emit_value(e, node_arg(e->m, n, i), PLAN_READ));
     push_workspace(&l, kernel_scratch(e->m, e->node, (int)e->dialect));
+    if (attr_find(e->m, n->attrs, AK_RATE))
+        push_draws(&l, n);
     push_starts(&l, &info);
     emit_launch(e, k, l.list, l.n);
 }

@@ -94,6 +94,8 @@ void emit_registers(Emit *e, FuncId f)
     register_states(e, f);
     if (e->mem->effects.func[f.i].microbatch)
         plan_add_reg(e->b, PLAN_INTEGER, "microbatch");
+    if (e->mem->effects.func[f.i].number)
+        plan_add_reg(e->b, PLAN_INTEGER, "layer");
 }
 
 PlanOperand emit_microbatch(Emit *e)
@@ -101,6 +103,15 @@ PlanOperand emit_microbatch(Emit *e)
     uint32_t reg = first_state_register(e, e->f) + layered_uses(e, e->f);
 
     return plan_reg_integer((uint16_t)reg, 0);
+}
+
+PlanOperand emit_layer(Emit *e)
+{
+    const FuncEffects *fx = &e->mem->effects.func[e->f.i];
+    uint32_t reg = first_state_register(e, e->f) + layered_uses(e, e->f);
+
+    return fx->layer ? plan_reg_integer((uint16_t)(reg + fx->microbatch), 0)
+                     : plan_integer(0);
 }
 
 /* ---- addresses ----------------------------------------------------------- */

@@ -52,7 +52,8 @@ void emit_fail(Emit *e, const char *fmt, ...) MC_PRINTF(2, 3);
 /* ---- emit_operand.c: places as operands ---------------------------------- */
 
 /* The registers of a segment, in this order: its frame, parameters, results,
- * the layer's part of each field it uses, the microbatch. */
+ * the layer's part of each field it uses, the numbers of the microbatch and of
+ * the layer. */
 void emit_registers(Emit *e, FuncId f);
 
 PlanOperand emit_value(Emit *e, ValueId v, int access);
@@ -67,6 +68,8 @@ PlanOperand emit_state_next(Emit *e, TensorId t, Field f, int next, int access);
 /* `bytes` at `offset` of the current node's workspace. */
 PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access);
 PlanOperand emit_microbatch(Emit *e);
+/* The number of the layer; 0 outside of layers. */
+PlanOperand emit_layer(Emit *e);
 /* The register of a layered field in function f's segment. */
 uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field,
                              int next);

@@ -11,10 +11,14 @@
 
 enum { KERNEL_MAX_IMM = 8 };
 
-/* A number that depends on the rank: the first logical index of `dim` of
- * `value` there (layout_start); or, if `axes` is not empty, the rank's index
- * along these atoms, which is 0 where all its coordinates are. */
+/* A number known when a kernel is launched: the first logical index of `dim` of
+ * `value` on the rank (layout_start); or, if `axes` is not empty, the rank's
+ * index along these atoms, which is 0 where all its coordinates are; or what a
+ * register holds. */
+typedef enum { START_RANK, START_LAYER, START_MICROBATCH } StartKind;
+
 typedef struct {
+    StartKind kind;
     ValueId value;
     char dim;
     AxisSet axes;
@@ -52,7 +56,7 @@ int64_t row_workspace(const Module *m, FuncId f);
 
 /* Prints row program f as the kernel `name`, for every dialect.  Pointers:
  * the parameters, the results, the destinations of the `accum` nodes in the
- * order of the body, the workspace.  `strides` is indexed like the pointers;
+ * order of the body, the workspace, the key of dropout's draws.  `strides` is indexed like the pointers;
  * NULL: all dense. */
 void row_print(const Module *m, FuncId f, const char *name,
                const Strides *strides, Buf *out, KernelInfo *out_info);

@@ -17,6 +17,8 @@ static const char *const TEXTS[] = {
     [TEXT_ATTENTION_GRAD_CPU] = attention_grad_cpu_inc,
     [TEXT_ATTENTION_CUDA] = attention_cuda_inc,
     [TEXT_ATTENTION_GRAD_CUDA] = attention_grad_cuda_inc,
+    [TEXT_DRAWS] = draws_inc,
+    [TEXT_ATTENTION_DRAWS] = attention_draws_inc,
 };
 
 const char *codegen_text(TextId id)

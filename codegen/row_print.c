@@ -393,18 +393,33 @@ static void print_comment(const RowProgram *p, Buf *out)
     buf_free(&ir);
 }
 
+static bool has_dropout(const RowProgram *p)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < p->values.n; i++)
+        any |= p->m->nodes.v[p->values.v[i].def.i].op == OP_DROPOUT;
+    return any;
+}
+
 void row_print(const Module *m, FuncId f, const char *name,
                const Strides *strides, Buf *out, KernelInfo *out_info)
 {
     RowProgram p;
     Printer w = {.p = &p, .strides = strides, .info = out_info};
     Arena *a = arena_new();
+    bool draws;
 
     row_program_make(m, f, &p);
+    draws = has_dropout(&p);
     mc_assert(!p.refusal);
     *out_info = (KernelInfo){.phases = p.sums ? 2 : 1,
                              .workspace = p.sums * p.parts * 4,
-                             .nptr = p.ptrs + (p.sums > 0)};
+                             .nptr = p.ptrs + (p.sums > 0) + draws};
+    if (draws)
+        codegen_expand(codegen_text(TEXT_DRAWS), name, out);
+    w.name = name;
+    w.key_ptr = out_info->nptr - 1;
     w.printed = arena_array(a, uint8_t, p.values.n);
     print_comment(&p, out);
     print_open(&w, name, "", out);

@@ -11,6 +11,8 @@ typedef struct {
     const RowProgram *p;
     const Strides *strides; /* by pointer */
     KernelInfo *info;
+    const char *name;  /* of the kernel */
+    uint32_t key_ptr;  /* the pointer to the key of its draws, if it has any */
     Buf head, row, loop;
     uint8_t *printed;  /* by value: the scopes that have it */
     int64_t shift;     /* of the fastest index, under a rotation */
@@ -40,7 +42,18 @@ void row_print_guard(const Printer *w, DimSet dims, DimSet among, Buf *out);
 /* A store or accumulation of a printed value, indented for its scope. */
 void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out);
 int64_t row_rotary(const Printer *w, const RowValue *v);
+void row_print_float(Buf *out, double x);
+/* The logical index along `dim`, which v has. */
+void row_print_position(Printer *w, const RowValue *v, char dim, Buf *out);
+/* The operand's name where it is used now; prints the operand if needed. */
+void row_operand_name(Printer *w, const RowValue *v, uint32_t k, Buf *out);
+/* The immediate that holds a number; added if it is new. */
+int row_imm(KernelInfo *k, KernelStart want);
 bool row_is_max(const Printer *w, const RowValue *v);
+
+/* ---- row_draws.c -------------------------------------------------------- */
+/* The operand of a dropout, scaled, or 0. */
+void row_print_dropout(Printer *w, const RowValue *v, AttrsId attrs, Buf *out);
 
 /* ---- row_late.c --------------------------------------------------------- */
 /* The body of the second kernel: everything late. */

@@ -20,7 +20,7 @@ static const char *element_suffix(DType t)
     return t == DT_BF16 ? "bf16" : "f32";
 }
 
-static void print_float(Buf *out, double x)
+void row_print_float(Buf *out, double x)
 {
     char text[40];
 
@@ -105,15 +105,26 @@ static void print_part_index(Printer *w, Buf *out, uint32_t ptr, ValueId part,
         buf_printf(out, " + %lld", (long long)offset);
 }
 
-static int imm_find(KernelInfo *k, KernelStart want)
+int row_imm(KernelInfo *k, KernelStart want)
 {
     for (uint32_t i = 0; i < k->nimm; i++)
-        if (k->imm[i].value.i == want.value.i && k->imm[i].dim == want.dim &&
+        if (k->imm[i].kind == want.kind &&
+            k->imm[i].value.i == want.value.i && k->imm[i].dim == want.dim &&
             k->imm[i].axes == want.axes)
             return (int)i;
     mc_assert(k->nimm < KERNEL_MAX_IMM);
     k->imm[k->nimm] = want;
     return (int)k->nimm++;
+}
+
+/* Whether two values start at the same index of `dim` on every rank. */
+static bool same_start(const Module *m, ValueId a, ValueId b, char dim)
+{
+    const Value *x = &m->values.v[a.i], *y = &m->values.v[b.i];
+
+    return x->layout.i == y->layout.i &&
+           type_size(type_of(m, x->type), dim) ==
+               type_size(type_of(m, y->type), dim);
 }
 
 /* The immediate that holds the first logical index of `dim` of v, or -1 if
@@ -122,7 +133,11 @@ int row_start_imm(const Module *m, KernelInfo *k, ValueId v, char dim)
 {
     if (!layout_split(layout_of(m, m->values.v[v.i].layout), dim))
         return -1;
-    return imm_find(k, (KernelStart){.value = v, .dim = dim});
+    for (uint32_t i = 0; i < k->nimm; i++)
+        if (k->imm[i].value.i && k->imm[i].dim == dim &&
+            same_start(m, k->imm[i].value, v, dim))
+            return (int)i;
+    return row_imm(k, (KernelStart){.value = v, .dim = dim});
 }
 
 /* ---- scopes ------------------------------------------------------------- */
@@ -188,7 +203,7 @@ void row_print_name(const Printer *w, Buf *out, uint32_t value, Scope s)
 }
 
 /* The operand's name where it is used now; prints the operand if needed. */
-static void operand_name(Printer *w, const RowValue *v, uint32_t k, Buf *out)
+void row_operand_name(Printer *w, const RowValue *v, uint32_t k, Buf *out)
 {
     uint32_t arg = row_operand(w->p, v, k);
 
@@ -215,7 +230,7 @@ static void print_pointwise(Printer *w, const RowValue *v, Op op, Buf *out)
     Buf names[2] = {{0}, {0}};
 
     for (uint32_t k = 0; k < w->p->m->nodes.v[v->def.i].nargs; k++)
-        operand_name(w, v, k, &names[k]);
+        row_operand_name(w, v, k, &names[k]);
     for (const char *c = op_text(op); *c; c++)
         if (*c == 'A' || *c == 'B')
             buf_puts(out, buf_str(&names[*c - 'A']));
@@ -261,11 +276,11 @@ static void print_const(const Module *m, AttrsId attrs, Buf *out)
         if (attr_int(m, attrs, AK_ROOT, 0))
             x = __builtin_sqrt(x);
     }
-    print_float(out, x);
+    row_print_float(out, x);
 }
 
 /* The logical index along `dim`. */
-static void print_position(Printer *w, const RowValue *v, char dim, Buf *out)
+void row_print_position(Printer *w, const RowValue *v, char dim, Buf *out)
 {
     int imm = row_start_imm(w->p->m, w->info, v->id, dim);
     bool one = row_local(w->p->m, v->id, dim) == 1;
@@ -282,16 +297,16 @@ static void print_onehot(Printer *w, const RowValue *v, Buf *out)
 {
     const Type *t = value_type(w->p->m, v->id);
 
-    operand_name(w, v, 0, out);
+    row_operand_name(w, v, 0, out);
     buf_puts(out, " == (i32)(");
-    print_position(w, v, t->dim[t->ndim - 1], out);
+    row_print_position(w, v, t->dim[t->ndim - 1], out);
     buf_puts(out, ") ? 1.0f : 0.0f");
 }
 
 static void print_inrange(Printer *w, const RowValue *v, AttrsId attrs,
                           Buf *out)
 {
-    print_position(w, v, value_type(w->p->m, v->id)->dim[0], out);
+    row_print_position(w, v, value_type(w->p->m, v->id)->dim[0], out);
     buf_printf(out, " < %lld ? 1.0f : 0.0f",
                (long long)attr_int(w->p->m, attrs, AK_LIMIT, 0));
 }
@@ -301,18 +316,18 @@ static void print_cast(Printer *w, const RowValue *v, Buf *out)
     DType to = value_type(w->p->m, v->id)->dtype;
 
     buf_puts(out, to == DT_BF16 ? "f32_of_bf16(bf16_of_f32(" : "(float)(");
-    operand_name(w, v, 0, out);
+    row_operand_name(w, v, 0, out);
     buf_puts(out, to == DT_BF16 ? "))" : ")");
 }
 
 /* The value on the rank whose coordinates are all 0, else 0. */
 static void print_only(Printer *w, const RowValue *v, AttrsId attrs, Buf *out)
 {
-    int imm = imm_find(
+    int imm = row_imm(
         w->info, (KernelStart){.axes = attr_axes(w->p->m, attrs, AK_AXES)});
 
     buf_printf(out, "IMM(%d) ? 0.0f : ", imm);
-    operand_name(w, v, 0, out);
+    row_operand_name(w, v, 0, out);
 }
 
 int64_t row_rotary(const Printer *w, const RowValue *v)
@@ -338,7 +353,7 @@ static void print_rotate(Printer *w, const RowValue *v, Buf *out)
     }
     buf_puts(out, minus ? "-" : "");
     w->shift = low ? half : -half;
-    operand_name(w, v, 0, out);
+    row_operand_name(w, v, 0, out);
     w->shift = 0;
 }
 
@@ -349,7 +364,7 @@ static void print_expression(Printer *w, const RowValue *v, Buf *out)
     if (!v->def.i)
         print_load(w, v, out);
     else if (v->reduce == REDUCE_NOTHING)
-        operand_name(w, v, 0, out);
+        row_operand_name(w, v, 0, out);
     else if (n->op == OP_PART)
         print_part(w, v, out);
     else if (n->op == OP_CONST)
@@ -360,6 +375,8 @@ static void print_expression(Printer *w, const RowValue *v, Buf *out)
         print_inrange(w, v, n->attrs, out);
     else if (n->op == OP_ONLY)
         print_only(w, v, n->attrs, out);
+    else if (n->op == OP_DROPOUT)
+        row_print_dropout(w, v, n->attrs, out);
     else if (n->op == OP_CAST)
         print_cast(w, v, out);
     else if (n->op == OP_ROTATE)

@@ -14,6 +14,8 @@
  */
 #include "frontend/model_priv.h"
 
+#include "base/dropout.h"
+
 static FuncId build_embed(Model *x)
 {
     FuncId f = model_begin(x, "embed", "model.vocab_size");
@@ -31,6 +33,11 @@ static FuncId build_embed(Model *x)
             model_positions(x, attrs_intern(x->m, &size, 1)), x->loc);
         y = model_hint(x, model_round(x, model_binary(x, OP_ADD, y, rows)),
                        "residual");
+    }
+    if (x->spec->model.hidden_dropout > 0) {
+        model_at(x, "model.hidden_dropout");
+        y = model_dropout(x, y, x->spec->model.hidden_dropout, DROP_EMBEDDING);
+        y = model_hint(x, model_round(x, y), "residual");
     }
     model_result(x, y);
     return f;
@@ -91,6 +98,18 @@ static FuncId build_micro(Model *x, TensorId loss)
     return f;
 }
 
+/* What makes the draws of this step its own. */
+static void draw_key(Model *x)
+{
+    TypeId scalar = model_type(x, DT_F32, "");
+    Attr what = attr_of_sym(AK_WHAT, sym_intern(x->m->names, "draws"));
+    NodeId n = node_new(x->m, x->f, OP_HOST, NULL, 0,
+                        attrs_intern(x->m, &what, 1), &scalar, 1, x->loc);
+
+    ir_write(x->m, x->f, model_key(x), FIELD_PARAM,
+             node_res(node_of(x->m, n), 0), x->loc);
+}
+
 static FuncId build_step(Model *x, FuncId micro)
 {
     FuncId f = model_begin(x, "step", "training.global_batch_size");
@@ -102,6 +121,8 @@ static FuncId build_step(Model *x, FuncId micro)
 
     for (uint32_t i = 0; i < nargs; i++)
         model_hint(x, args[i], "batch");
+    if (tensor_find(x->m, sym_intern(x->m->names, "draws")).i)
+        draw_key(x);
     ir_call(x->m, f, scan, args, "mmm" + 3 - nargs, "", x->loc);
     return f;
 }

@@ -1,6 +1,8 @@
 /* model_layer.c - one layer: norms, attention, MLP, in primitives. */
 #include "frontend/model_priv.h"
 
+#include "base/dropout.h"
+
 /* Over `dim` (h, or d for heads): RMSNorm (Zhang & Sennrich 2019) or LayerNorm
  * (Ba et al. 2016); in f32, rounded once at the end. */
 static ValueId norm(Model *x, ValueId a, const char *weight, char dim,
@@ -173,7 +175,8 @@ static AttrsId attention_attrs(Model *x)
         list[n++] = attr_of_int(AK_WINDOW, window);
     if (ring)
         list[n++] = attr_of_axes(AK_AXES, ring);
-    return model_positions(x, attrs_intern(x->m, list, n));
+    return model_draws(x, model_positions(x, attrs_intern(x->m, list, n)),
+                       x->spec->model.attention_dropout, DROP_SCORES);
 }
 
 /* The rotation of what lies side by side, and how it rests. */
@@ -391,8 +394,11 @@ static ValueId dense(Model *x, ValueId n)
     return y;
 }
 
-static ValueId residual(Model *x, ValueId a, ValueId b)
+/* `which` is the dropout of b. */
+static ValueId residual(Model *x, ValueId a, ValueId b, int which)
 {
+    model_at(x, "model.hidden_dropout");
+    b = model_dropout(x, b, x->spec->model.hidden_dropout, which);
     model_at(x, "model.hidden_size");
     return model_hint(x, model_round(x, model_binary(x, OP_ADD, a, b)),
                       "residual");
@@ -408,10 +414,11 @@ FuncId model_layer(Model *x)
     ValueId mid, out;
 
     model_hint(x, in, "residual");
-    mid = residual(x, in, attention(x, model_norm(x, in, "norm1")));
+    mid = residual(x, in, attention(x, model_norm(x, in, "norm1")),
+                   DROP_ATTENTION);
     out = model_norm(x, mid, "norm2");
     out = layer_kind(x)->experts ? model_moe(x, out) : dense(x, out);
-    out = residual(x, mid, out);
+    out = residual(x, mid, out, DROP_MLP);
     model_result(x, model_name(x, out, "y"));
     return f;
 }

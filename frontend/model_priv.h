@@ -46,6 +46,8 @@ bool model_joins(const Model *x, const char *name);
 ValueId model_joint(Model *x, const char *name);
 /* Part i of a value that has j from the tensor `name`. */
 ValueId model_part(Model *x, ValueId whole, const char *name, uint32_t i);
+/* Where the key of a step's dropout lies; made at its first use. */
+TensorId model_key(Model *x);
 /* A sum over one step, perhaps for each layer.  Made at its first use. */
 TensorId model_metric(Model *x, const char *name, const char *dims,
                       bool per_layer);
@@ -72,6 +74,10 @@ ValueId model_name(Model *x, ValueId a, const char *name);
 /* Sum over one dimension. */
 ValueId model_sum(Model *x, ValueId a, char dim);
 ValueId model_dot(Model *x, ValueId a, ValueId b, const char *dims);
+/* Dropout of the elements at `rate`; x itself at rate 0. */
+ValueId model_dropout(Model *x, ValueId a, double rate, int which);
+/* The same for the weights inside an attention. */
+AttrsId model_draws(Model *x, AttrsId attrs, double rate, int which);
 ValueId model_bias(Model *x, ValueId y, const char *name);
 /* Where the function under construction ends so far. */
 uint32_t model_mark(const Model *x);

@@ -50,6 +50,23 @@ AttrsId model_positions(Model *x, AttrsId attrs)
                       : attrs_with(x->m, attrs, attr_of_int(AK_ZIGZAG, parts));
 }
 
+AttrsId model_draws(Model *x, AttrsId attrs, double rate, int which)
+{
+    if (rate == 0)
+        return attrs;
+    attrs = attrs_with(x->m, attrs, attr_of_float(AK_RATE, rate));
+    attrs = attrs_with(x->m, attrs, attr_of_int(AK_DRAW, which));
+    return attrs_with(x->m, attrs, attr_of_tensor(AK_TENSOR, model_key(x)));
+}
+
+ValueId model_dropout(Model *x, ValueId a, double rate, int which)
+{
+    AttrsId attrs =
+        model_positions(x, model_draws(x, (AttrsId){0}, rate, which));
+
+    return rate == 0 ? a : ir_op(x->m, x->f, OP_DROPOUT, &a, 1, attrs, x->loc);
+}
+
 ValueId model_hint(Model *x, ValueId a, const char *hint)
 {
     value_of(x->m, a)->hint = sym_intern(x->m->names, hint);

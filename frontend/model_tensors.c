@@ -444,27 +444,42 @@ ValueId model_param(Model *x, const char *name)
     return ir_read(x->m, x->f, t, FIELD_PARAM, x->loc);
 }
 
+/* Numbers in f32 that all ranks have. */
+static Tensor number_tensor(Model *x, const char *name, const char *dims)
+{
+    Tensor t = {.name = sym_intern(x->m->names, name), .loc = x->loc};
+
+    t.type = model_type(x, DT_F32, dims);
+    t.logical = *type_of(x->m, t.type);
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        t.field_dtype[i] = DT_F32;
+        t.rest[i] = layout_whole(x->m);
+    }
+    return t;
+}
+
+TensorId model_key(Model *x)
+{
+    TensorId made = tensor_find(x->m, sym_intern(x->m->names, "draws"));
+    Tensor t = number_tensor(x, "draws", "");
+
+    t.fields = 1u << FIELD_PARAM;
+    return made.i ? made : tensor_new(x->m, &t);
+}
+
 TensorId model_metric(Model *x, const char *name, const char *dims,
                       bool per_layer)
 {
     TensorId made = tensor_find(x->m, sym_intern(x->m->names, name));
-    Tensor t = {0};
+    Tensor t = number_tensor(x, name, dims);
 
     if (made.i) {
         tensor_of(x->m, made)->kinds |= 1u << x->kind;
         return made;
     }
-    t.name = sym_intern(x->m->names, name);
-    t.type = model_type(x, DT_F32, dims);
     t.per_layer = per_layer;
-    t.logical = *type_of(x->m, t.type);
     t.fields = 1u << FIELD_ACC;
-    for (int i = 0; i < FIELD_COUNT; i++) {
-        t.field_dtype[i] = DT_F32;
-        t.rest[i] = layout_whole(x->m);
-    }
     t.kinds = 1u << x->kind;
-    t.loc = x->loc;
     return tensor_new(x->m, &t);
 }
 

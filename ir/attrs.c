@@ -136,6 +136,17 @@ AttrsId attrs_with(Module *m, AttrsId a, Attr attr)
     return attrs_intern(m, list, n);
 }
 
+AttrsId attrs_without(Module *m, AttrsId a, AttrKey key)
+{
+    Attr list[AK_KEYS];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < attrs_count(m, a); i++)
+        if (attrs_at(m, a, i)->key != key)
+            list[n++] = *attrs_at(m, a, i);
+    return attrs_intern(m, list, n);
+}
+
 /* ---- asking -------------------------------------------------------------- */
 
 uint32_t attrs_count(const Module *m, AttrsId a)

@@ -23,6 +23,9 @@ typedef struct {
     bool causal;
     int64_t window; /* or 0 */
     EvalNum scale;
+    EvalDraws draws;
+    int64_t batch, queries;  /* logical sizes of b and r */
+    int64_t start[3];        /* of b, g, r on this rank */
     int64_t *pos, *key_pos;   /* of each query and key */
     int64_t *part, *key_part; /* the parts at which they lie; in steps */
 } Head;
@@ -67,6 +70,31 @@ static bool sees(const Head *h, int64_t i, int64_t t)
     if (h->window && h->pos[i] - h->key_pos[t] >= h->window)
         return false;
     return !h->causal || h->key_pos[t] <= h->pos[i];
+}
+
+/* Which head of which sequence the walk is at. */
+static void head_draws(Head *h, const Walk *w)
+{
+    int64_t b = h->start[0] + walk_index(w, 'b');
+    int64_t g = h->start[1] + walk_index(w, 'g');
+    int64_t r = h->start[2] + walk_index(w, 'r');
+
+    h->draws.at.sample = h->draws.microbatch * h->batch + b;
+    h->draws.at.other = g * h->queries + r;
+}
+
+/* What is left of the probability p of query i for key t, as dropout has it. */
+static EvalNum dropped(const Head *h, int64_t i, int64_t t, EvalNum p)
+{
+    DropoutPlace at = h->draws.at;
+
+    if (h->draws.rate == 0)
+        return p;
+    at.position = h->pos[i];
+    at.last = h->key_pos[t];
+    return dropout_keeps(&at, h->draws.rate)
+               ? num_mul(h->kind, h->draws.scale, p)
+               : num_of_double(h->kind, 0);
 }
 
 static EvalNum score(const Head *h, Rows q, int64_t i, Rows k, int64_t t)
@@ -126,6 +154,10 @@ static Head head_of(EvalStep *s)
         .scale = num_of_ratio(kind, 1, type_size(value_type(m, q), 'd'), true),
     };
 
+    h.batch = type_size(value_type(m, q), 'b');
+    h.queries = type_size(value_type(m, q), 'r');
+    for (int i = 0; i < 3; i++)
+        h.start[i] = step_start(s, q, "bgr"[i]);
     head_places(s, &h);
     return h;
 }
@@ -209,7 +241,8 @@ static void query_forward(const Head *h, const HeadForward *w, int64_t i,
         row_add(h, probability(h, *before, lse), w->o_before, i, w->o, i);
     for (int64_t t = 0; t < h->nt; t++)
         if (sees(h, i, t))
-            row_add(h, probability(h, p[t], lse), w->v, t, w->o, i);
+            row_add(h, dropped(h, i, t, probability(h, p[t], lse)), w->v, t,
+                    w->o, i);
 }
 
 void eval_attention(EvalStep *s)
@@ -226,12 +259,14 @@ void eval_attention(EvalStep *s)
     Head h = head_of(s);
     EvalNum *p = eval_scratch(h.nt, sizeof *p);
     Walk w = heads_walk(each[0]);
+    bool drawn = step_draws(s, &h.draws);
 
     for (uint32_t i = 0; i < MC_LEN(each); i++)
         walk_add(&w, each[i]);
-    for (; w.more; walk_next(&w)) {
+    for (; w.more && drawn; walk_next(&w)) {
         Rows r[MC_LEN(each)];
 
+        head_draws(&h, &w);
         for (uint32_t i = 0; i < MC_LEN(each); i++)
             r[i] = rows_of(each[i], w.off[i]);
         HeadForward f = {r[0], r[1], r[2], r[3], r[4], r[5], r[6], carried};
@@ -247,7 +282,8 @@ typedef struct {
     Rows q, k, v, o, lse, dout, dq, dk, dv;
 } HeadGrad;
 
-/* One query: ds = p (do·v - do·o) scale, then the three products. */
+/* One query: ds = p (do·v - do·o) scale, then the three products.  Dropout
+ * stands between the probability and what it weighs. */
 static void query_grad(const Head *h, const HeadGrad *g, int64_t i, EvalNum *p)
 {
     EvalNum minus = num_of_double(h->kind, -1);
@@ -258,12 +294,13 @@ static void query_grad(const Head *h, const HeadGrad *g, int64_t i, EvalNum *p)
         if (!sees(h, i, t))
             continue;
         EvalNum prob = probability(h, p[t], g->lse.at[i * g->lse.s]);
-        EvalNum dp = num_add(h->kind, row_dot(h, g->dout, i, g->v, t), delta);
+        EvalNum dv = dropped(h, i, t, row_dot(h, g->dout, i, g->v, t));
+        EvalNum dp = num_add(h->kind, dv, delta);
         EvalNum ds = num_mul(h->kind, num_mul(h->kind, prob, dp), h->scale);
 
         row_add(h, ds, g->k, t, g->dq, i);
         row_add(h, ds, g->q, i, g->dk, t);
-        row_add(h, prob, g->dout, i, g->dv, t);
+        row_add(h, dropped(h, i, t, prob), g->dout, i, g->dv, t);
     }
 }
 
@@ -273,6 +310,7 @@ void eval_attention_grad(EvalStep *s)
     Head h = head_of(s);
     EvalNum *p = eval_scratch(h.nt, sizeof *p);
     Walk w = heads_walk(step_arg(s, 0));
+    bool drawn = step_draws(s, &h.draws);
 
     for (uint32_t i = 0; i < 6; i++)
         each[i] = step_arg(s, i);
@@ -280,9 +318,10 @@ void eval_attention_grad(EvalStep *s)
         each[6 + i] = step_out(s, i);
     for (uint32_t i = 0; i < 9; i++)
         walk_add(&w, each[i]);
-    for (; w.more; walk_next(&w)) {
+    for (; w.more && drawn; walk_next(&w)) {
         Rows r[9];
 
+        head_draws(&h, &w);
         for (uint32_t i = 0; i < 9; i++)
             r[i] = rows_of(each[i], w.off[i]);
         HeadGrad g = {r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]};

@@ -10,6 +10,8 @@
 
 #include "ir/eval.h"
 
+#include "base/dropout.h"
+
 typedef struct Eval Eval;
 
 typedef struct {
@@ -202,6 +204,16 @@ EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer);
 bool state_fits(EvalStep *s, TensorId t, Field f, const EvalArray *given);
 const Type *eval_logical(const Module *m, TensorId t);
 bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer);
+
+/* ---- eval_dropout.c: what is kept ---------------------------------------- */
+typedef struct {
+    double rate;     /* 0: everything is kept */
+    EvalNum scale;
+    int64_t microbatch;
+    DropoutPlace at; /* the cell fills in sample, position, other and last */
+} EvalDraws;
+/* The draws of the node; false after a fault. */
+bool step_draws(EvalStep *s, EvalDraws *out);
 
 /* ---- eval_convert.c: `convert` among ranks that meet ------------------- */
 AxisSet convert_axes(const EvalStep *s);

@@ -426,6 +426,8 @@ void eval_host(EvalStep *s)
                                 attr_sym(e->m, s->node->attrs, AK_WHAT));
     double given = 0.25 + hash_unit(hash_text(e->opt.seed, what)) / 2;
 
+    if (!strcmp(what, "draws"))
+        given = dropout_step_key(e->opt.seed, 1);
     if (e->opt.host)
         e->opt.host(e->opt.user, what, &given);
     step_out(s, 0)->at[0] = num_of_double(e->opt.kind, given);

@@ -317,6 +317,7 @@ TensorId attr_tensor(const Module *m, AttrsId a, AttrKey key);
 int64_t attr_position(const Module *m, AttrsId a, int64_t size, int64_t i);
 /* The same list with one attribute set or replaced. */
 AttrsId attrs_with(Module *m, AttrsId a, Attr attr);
+AttrsId attrs_without(Module *m, AttrsId a, AttrKey key);
 Attr attr_of_int(AttrKey key, int64_t value);
 Attr attr_of_float(AttrKey key, double value);
 Attr attr_of_sym(AttrKey key, Sym value);

@@ -158,6 +158,30 @@ const char *verify_dots_accum(Module *m, const Node *n)
     return bad;
 }
 
+/* ---- dropout ------------------------------------------------------------- */
+
+/* The key of the step's draws is a scalar that lives in a tensor. */
+static const char *check_draws(Module *m, const Node *n)
+{
+    double rate = attr_float(m, n->attrs, AK_RATE, 0);
+    TensorId t = attr_tensor(m, n->attrs, AK_TENSOR);
+
+    if (!(rate > 0 && rate < 1))
+        return "needs a `rate` between 0 and 1";
+    if (!t.i || t.i >= m->tensors.n ||
+        type_of(m, m->tensors.v[t.i].type)->ndim ||
+        !(m->tensors.v[t.i].fields >> FIELD_PARAM & 1))
+        return "needs a `tensor` that holds the key of its draws";
+    return NULL;
+}
+
+const char *verify_dropout(Module *m, const Node *n)
+{
+    const char *bad = check_draws(m, n);
+
+    return bad ? bad : verify_float(m, n);
+}
+
 /* ---- attention ----------------------------------------------------------- */
 
 const char *verify_attention(Module *m, const Node *n)
@@ -167,7 +191,7 @@ const char *verify_attention(Module *m, const Node *n)
     if (windowed && (attr_int(m, n->attrs, AK_WINDOW, 0) < 1 ||
                      !attr_int(m, n->attrs, AK_CAUSAL, 0)))
         return "its `window` must be positive, and the mask causal";
-    return NULL;
+    return attr_find(m, n->attrs, AK_RATE) ? check_draws(m, n) : NULL;
 }
 
 /* Parts are whole ones of the storage order, and a step is one of as many. */

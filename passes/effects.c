@@ -115,12 +115,12 @@ static StateUses uses_seal(Walk *w, UseVec *list)
 static void tensor_use(Walk *w, const Node *n, bool layer, TensorId t,
                        Field field, UseVec *list)
 {
-    bool reads =
-        n->op == OP_READ || n->op == OP_ACCUM || n->op == OP_DOTS_ACCUM;
+    bool adds = n->op == OP_ACCUM || n->op == OP_DOTS_ACCUM;
+    bool writes = adds || n->op == OP_WRITE || n->op == OP_CLEAR;
 
     use_add(list, (StateUse){t, effect_field(w->m, t, field),
-                             layer && w->m->tensors.v[t.i].per_layer, reads,
-                             n->op != OP_READ,
+                             layer && w->m->tensors.v[t.i].per_layer,
+                             adds || !writes, writes,
                              (int8_t)attr_int(w->m, n->attrs, AK_NEXT, 0)});
 }
 
@@ -140,9 +140,16 @@ static StateUses node_uses(Walk *w, const Node *n, bool layer)
     return uses_seal(w, &list);
 }
 
+/* Draws of dropout depend on the layer and on the microbatch. */
+static bool node_draws(const Module *m, const Node *n)
+{
+    return attr_find(m, n->attrs, AK_RATE) != NULL;
+}
+
 static bool node_needs_microbatch(const Module *m, const Node *n)
 {
-    return n->op == OP_BATCH && attr_int(m, n->attrs, AK_MICROBATCH, -1) < 0;
+    return node_draws(m, n) ||
+           (n->op == OP_BATCH && attr_int(m, n->attrs, AK_MICROBATCH, -1) < 0);
 }
 
 /* ---- functions ----------------------------------------------------------- */
@@ -191,6 +198,7 @@ static void node_effects(Walk *w, FuncId f, NodeId id)
 
     own->comm |= (op_info[n->op].flags & OPF_COMM) != 0;
     own->microbatch |= node_needs_microbatch(w->m, n);
+    own->number |= own->layer && node_draws(w->m, n);
     if (!callee.i) {
         w->out->node[id.i] = node_uses(w, n, own->layer);
         return;
@@ -201,6 +209,8 @@ static void node_effects(Walk *w, FuncId f, NodeId id)
     own->comm |= inner->comm;
     if (n->op != OP_CALL || call_scan(w->m, n).over != 'm')
         own->microbatch |= inner->microbatch;
+    if (n->op != OP_CALL || call_scan(w->m, n).over != 'l')
+        own->number |= inner->number;
 }
 
 /* A use below a scan over layers is, seen from outside, one of all layers. */

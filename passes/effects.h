@@ -28,6 +28,7 @@ typedef struct {
 typedef struct {
     StateUses uses;
     bool layer;      /* runs inside a scan over layers */
+    bool number;     /* needs the layer register as a number */
     bool microbatch; /* needs the microbatch register */
     bool comm;       /* talks to other ranks */
     bool known;      /* private to effects.c */

@@ -8,7 +8,7 @@
  *
  * A forward of training keeps what its backward needs, and that of the head
  * computes gradients on the way.  Its copy here returns what the next stage
- * takes in, adds to metrics, and does what leads to either.
+ * takes in, adds to metrics, and does what leads to either, but for dropout.
  */
 #include "passes/forward.h"
 
@@ -134,6 +134,27 @@ static void copy_params(Module *m, const Func *old, FuncId to, ValueMap *map)
     }
 }
 
+/* A node that stays; nothing is dropped in an evaluation. */
+static void copy_node(Forward *x, FuncId into, NodeId id, ValueMap *map)
+{
+    static const AttrKey draws[] = {AK_RATE, AK_DRAW, AK_TENSOR};
+    Module *m = x->m;
+    NodeId copy = node_copy(m, into, id, map);
+    AttrsId attrs = node_of(m, copy)->attrs;
+
+    if (!attr_find(m, attrs, AK_RATE))
+        return;
+    for (size_t i = 0; i < MC_LEN(draws); i++)
+        attrs = attrs_without(m, attrs, draws[i]);
+    if (node_of(m, copy)->op == OP_DROPOUT) {
+        Attr f32 = attr_of_int(AK_DTYPE, DT_F32);
+
+        node_of(m, copy)->op = OP_CAST;
+        attrs = attrs_intern(m, &f32, 1);
+    }
+    node_of(m, copy)->attrs = attrs;
+}
+
 static FuncId forward_of(Forward *x, FuncId f, const bool *keep)
 {
     Module *m = x->m;
@@ -152,7 +173,7 @@ static FuncId forward_of(Forward *x, FuncId f, const bool *keep)
         if (stays[pos] && node_of(m, id)->op == OP_CALL)
             copy_call(x, to, id, used, &map);
         else if (stays[pos])
-            node_copy(m, to, id, &map);
+            copy_node(x, to, id, &map);
     }
     for (uint32_t i = 0; i < old.results.n; i++)
         if (keep[i])

@@ -234,6 +234,15 @@ static void grad_rotate(Grad *g, const Node *n)
     onto(g, n, 0, ir_op(m, grad_func(g), OP_ROTATE, &c, 1, turned, n->loc));
 }
 
+/* The same draws, made again: nothing is saved. */
+static void grad_dropout(Grad *g, const Node *n)
+{
+    ValueId c = grad_of(g, node_res(n, 0));
+
+    onto(g, n, 0, ir_op(grad_module(g), grad_func(g), OP_DROPOUT, &c, 1,
+                        n->attrs, n->loc));
+}
+
 /* ---- side by side -------------------------------------------------------- */
 
 /* The next part of `whole` along j from `first` on, and where it is in the

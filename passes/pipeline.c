@@ -222,6 +222,16 @@ static void call_forward(Pipe *p, NodeId call, ValueMap *map)
     forward_call(p->forward, p->main, call, keep, map);
 }
 
+/* A scan over one microbatch, which so knows its number. */
+static void set_microbatch(Pipe *p, NodeId call, uint32_t mb)
+{
+    AttrsId attrs = attrs_with(p->m, node_of(p->m, call)->attrs,
+                               attr_of_int(AK_OVER, 'm'));
+
+    attrs = attrs_with(p->m, attrs, attr_of_int(AK_FIRST, mb));
+    node_of(p->m, call)->attrs = attrs;
+}
+
 static void run_action(Pipe *p, const Action *a)
 {
     NodeId call = action_call(p, a);
@@ -237,7 +247,7 @@ static void run_action(Pipe *p, const Action *a)
     if (p->forward)
         call_forward(p, call, &map);
     else
-        node_copy(p->m, p->main, call, &map);
+        set_microbatch(p, node_copy(p->m, p->main, call, &map), a->microbatch);
     for (uint32_t i = 0; i < n.nres; i++) {
         ValueId v = node_res(&n, i), here = vmap_get(&map, v);
         if (here.i != v.i)

@@ -43,9 +43,11 @@ static ValueId shift(Ring *r, ValueId v)
     return to;
 }
 
+/* Those of the attention, as far as a step has them too. */
 static AttrsId step_attrs(Ring *r, int64_t step)
 {
-    const AttrKey kept[] = {AK_CAUSAL, AK_WINDOW, AK_ZIGZAG};
+    static const AttrKey kept[] = {AK_CAUSAL, AK_WINDOW, AK_ZIGZAG,
+                                   AK_RATE,   AK_DRAW,   AK_TENSOR};
     Attr list[MC_LEN(kept) + 2];
     uint32_t n = 0;
 

@@ -375,6 +375,7 @@ typedef enum {
     PLAN_SCALAR_INV_TARGETS, /* 1 / weight of all targets of the step, or 0 */
     PLAN_SCALAR_INV_BATCH,   /* 1 / number of samples of the step */
     PLAN_SCALAR_STEP,        /* counted from 1 */
+    PLAN_SCALAR_DRAWS,       /* key of the step's dropout (base/dropout.h) */
     PLAN_SCALARS
 } PlanScalar;
 

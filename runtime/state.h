@@ -21,9 +21,6 @@ typedef struct {
 
 /* ---- philox.c ------------------------------------------------------------ */
 
-/* Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3,
- * 2011). */
-void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* The key of a logical tensor ("model.layers.3.…") under a seed. */
 uint64_t philox_tensor_key(const char *name, uint64_t seed);
 /* Standard normal numbers number first .. first + n - 1 of a key's sequence,

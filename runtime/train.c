@@ -6,6 +6,7 @@
  */
 #include "runtime/train.h"
 
+#include "base/dropout.h"
 #include "runtime/feed.h"
 #include "runtime/metrics.h"
 #include "runtime/state.h"
@@ -69,6 +70,8 @@ static float scalar(void *self, PlanScalar what)
         return (float)(1.0 / (double)t->batch.samples);
     case PLAN_SCALAR_STEP:
         return (float)t->step;
+    case PLAN_SCALAR_DRAWS:
+        return (float)dropout_step_key(seed_of(t), t->step);
     case PLAN_SCALARS:
         break;
     }

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -75,6 +76,10 @@ MODELS = {
         vocab_size=VOCAB, n_positions=32, n_embd=64, n_layer=4, n_head=8,
         n_inner=256, activation_function="gelu_new", resid_pdrop=0,
         embd_pdrop=0, attn_pdrop=0, attn_implementation="eager"),
+    "gpt2drop": transformers.GPT2Config(
+        vocab_size=VOCAB, n_positions=32, n_embd=64, n_layer=4, n_head=8,
+        n_inner=256, activation_function="gelu_new", resid_pdrop=0.2,
+        embd_pdrop=0.2, attn_pdrop=0.1, attn_implementation="eager"),
 }
 MODELS["llama_adam"] = MODELS["llama_momentum"] = MODELS["llama"]
 OPTIMIZERS = {
@@ -111,6 +116,67 @@ def batch(step):
     return torch.tensor([sample(step * BATCH + row) for row in range(BATCH)])
 
 
+# ---- dropout ----------------------------------------------------------------
+
+def philox(counter, key):
+    """Philox4x32-10 (Salmon et al. 2011); counters [4, ...]."""
+    c0, c1, c2, c3 = (c.astype(np.uint64) for c in counter)
+    k0, k1 = key
+    low = np.uint64(2**32 - 1)
+    shift = np.uint64(32)
+    for _ in range(10):
+        a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0 = b >> shift ^ c1 ^ np.uint64(k0)
+        c2 = a >> shift ^ c3 ^ np.uint64(k1)
+        c1, c3 = b & low, a & low
+        k0, k1 = k0 + 0x9E3779B9 & 2**32 - 1, k1 + 0xBB67AE85 & 2**32 - 1
+    return np.stack([c0, c1, c2, c3])
+
+
+def step_key(step):
+    """The key of a step, counted from 1, as in base/dropout.c."""
+    mask = 2**24 - 1
+    hash = mix(SEED)
+    key = step + hash & mask
+    key = key * 0x9e3779b1 & mask
+    key ^= key >> 13
+    key = (key + (hash >> 32)) * 0x85ebca6b & mask
+    return key ^ key >> 11
+
+
+class Drawn(torch.nn.Module):
+    """Dropout by the draws of base/dropout.h instead of PyTorch's."""
+    step = 1
+
+    def __init__(self, rate, layer, which):
+        super().__init__()
+        self.rate, self.stream = rate, 8 * layer + which
+
+    def forward(self, x):
+        """x is [batch, s, h], or [batch, head, query, key]."""
+        sample = np.arange(x.shape[0]).reshape(-1, *[1] * (x.dim() - 1))
+        position = np.arange(x.shape[-2])[:, None]
+        head = np.arange(x.shape[1])[:, None, None] if x.dim() == 4 else 0
+        last = np.arange(x.shape[-1])
+        counter = np.broadcast_arrays(last // 4, position, head, sample)
+        words = philox(counter, (step_key(Drawn.step), self.stream))
+        word = np.take_along_axis(
+            words, np.broadcast_to(last % 4, words.shape[1:])[None], 0)[0]
+        keep = torch.from_numpy(word >= round(self.rate * 2**32))
+        return torch.where(keep, x / (1 - self.rate), torch.zeros(()))
+
+
+def draw_like_megac(model):
+    if not isinstance(model.config, transformers.GPT2Config):
+        return
+    c = model.config
+    model.transformer.drop = Drawn(c.embd_pdrop, 0, 0)
+    for i, block in enumerate(model.transformer.h):
+        block.attn.attn_dropout = Drawn(c.attn_pdrop, i, 1)
+        block.attn.resid_dropout = Drawn(c.resid_pdrop, i, 2)
+        block.mlp.dropout = Drawn(c.resid_pdrop, i, 3)
+
+
 # ---- PyTorch ----------------------------------------------------------------
 
 def model_from(name, weights, folder):
@@ -125,6 +191,7 @@ def model_from(name, weights, folder):
     for problem, keys in info.items():
         if keys:
             sys.exit(f"{name}: {problem}: {keys}")
+    draw_like_megac(model)
     return model
 
 
@@ -155,6 +222,7 @@ def train(name, model):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         optimizer.zero_grad()
+        Drawn.step = step + 1
         loss = loss_of(model, batch(step))
         loss.backward()
         first = first or {key: p.grad.clone()
@@ -193,6 +261,7 @@ def compare_perturbed(megac, name, folder):
     path = f"{folder}/perturbed.safetensors"
     save_file(weights, path, metadata={"format": "pt"})
     model = model_from(name, path, f"{folder}/perturbed")
+    Drawn.step = 1
     loss = loss_of(model, batch(0))
     loss.backward()
     metrics = run(megac, folder, "--load", path, "--steps", "1",

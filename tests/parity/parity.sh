@@ -94,6 +94,9 @@ ep2zero1) degrees="ep=2 dp=1 sharding=optim" dp=2 ;;
 ep2zero3) degrees="ep=2 pp=2 dp=2 sharding=optim_grads_params" dp=4 ;;
 ep8tp2sp) degrees="tp=2 sp=true ep=8 dp=1" dp=8 counts=4 ;;
 moe16) degrees="tp=2 sp=true pp=2 ep=2 dp=2 sharding=optim_grads_params" dp=4 ;;
+full) degrees="" recompute=full ;;
+selective) degrees="cp=2" recompute=selective ;;
+fulltp) degrees="tp=2 sp=true pp=2 vpp=2" recompute=full counts=4 ;;
 bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
 # zeroN-…: what rests in shards, beside each other axis.
 zero?-dp4) dp=4 ;;

@@ -5,6 +5,7 @@
  * Tensors have padding between rows, filled with NaN: reading it poisons the
  * result, writing it is noticed.
  */
+#include "base/dropout.h"
 #include "codegen_load.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ typedef struct {
     int64_t seq, parts, steps, shift;
 } Case;
 
-enum { Q, K, V, O, LSE, D_O, DQ, DK, DV, WORKSPACE, TENSORS };
+enum { Q, K, V, O, LSE, D_O, DQ, DK, DV, WORKSPACE, KEY, TENSORS };
 
 typedef struct {
     Case c;
@@ -28,7 +29,13 @@ typedef struct {
     double *value[TENSORS]; /* the truth, laid out as the tensor */
     void *bytes[TENSORS];   /* what the kernels see */
     size_t elems[TENSORS];
+    double rate; /* of dropout */
 } Problem;
+
+/* What dropout sees of the rest of the run. */
+enum { STEP_KEY = 12345, WHICH = 1, FIRST_B = 1, FIRST_G = 2, FIRST_R = 3,
+       LAYER = 5, MICROBATCH = 7 };
+#define OF_DROPOUT FIRST_B, FIRST_G, FIRST_R, LAYER, MICROBATCH
 
 /* ---- elements ----------------------------------------------------------- */
 
@@ -103,12 +110,12 @@ static void tensor_make(Problem *p, int tensor, uint64_t *seed)
     }
 }
 
-static void problem_make(Problem *p, const Case *c)
+static void problem_make(Problem *p, const Case *c, double rate)
 {
     uint64_t seed = 12345;
     AttentionSpec *a = &p->spec;
 
-    *p = (Problem){.c = *c};
+    *p = (Problem){.c = *c, .rate = rate};
     for (int tensor = Q; tensor <= DV; tensor++)
         tensor_make(p, tensor, &seed);
     *a = (AttentionSpec){.name = "attn", .type = c->type, .s = c->s, .t = c->t,
@@ -116,7 +123,8 @@ static void problem_make(Problem *p, const Case *c)
                          .causal = c->causal, .window = c->window,
                          .scale = 1.0 / sqrt((double)c->d),
                          .seq = c->seq, .parts = c->parts, .steps = c->steps,
-                         .shift = c->shift};
+                         .shift = c->shift, .rate = rate, .which = WHICH,
+                         .batch = FIRST_B + c->b, .queries = FIRST_R + c->r};
     a->q = p->strides[Q];
     a->k = p->strides[K];
     a->v = p->strides[V];
@@ -128,6 +136,8 @@ static void problem_make(Problem *p, const Case *c)
     a->dv = p->strides[DV];
     p->bytes[WORKSPACE] =
         aligned_alloc(64, (size_t)attention_workspace(a, DIALECT_CPU));
+    p->bytes[KEY] = malloc(sizeof(float));
+    *(float *)p->bytes[KEY] = STEP_KEY;
 }
 
 static void problem_free(Problem *p)
@@ -155,13 +165,36 @@ static int64_t position(const Case *c, int64_t index)
     return index;
 }
 
-static bool visible(const Case *c, int64_t i, int64_t j)
+static int64_t key_index(const Case *c, int64_t j)
 {
     int64_t key = c->k_pos + j;
+
     if (c->shift) /* keys of the part `shift` before, round the ring */
         key = (key + c->seq - c->shift * (c->seq / c->steps)) % c->seq;
-    int64_t back = position(c, c->q_pos + i) - position(c, key);
+    return key;
+}
+
+static bool visible(const Case *c, int64_t i, int64_t j)
+{
+    int64_t back =
+        position(c, c->q_pos + i) - position(c, key_index(c, j));
     return (!c->causal || back >= 0) && (!c->window || back < c->window);
+}
+
+/* The factor of query i's weight of key j. */
+static double kept(const Problem *p, int64_t i, int64_t b, int64_t g, int64_t r,
+                   int64_t j)
+{
+    DropoutPlace place = {
+        .step = STEP_KEY, .layer = LAYER, .which = WHICH,
+        .sample = MICROBATCH * p->spec.batch + FIRST_B + b,
+        .position = position(&p->c, p->c.q_pos + i),
+        .other = (FIRST_G + g) * p->spec.queries + FIRST_R + r,
+        .last = position(&p->c, key_index(&p->c, j))};
+
+    if (p->rate == 0)
+        return 1;
+    return dropout_keeps(&place, p->rate) ? 1 / (1 - p->rate) : 0;
 }
 
 static double dot(const Problem *p, int x, size_t xi, int y, size_t yi)
@@ -202,7 +235,8 @@ static void query_forward(Problem *p, int64_t i, int64_t b, int64_t g,
         p->value[O][oi + c] = 0.0;
         for (int64_t j = 0; j < p->c.t; j++)
             p->value[O][oi + c] +=
-                prob[j] * p->value[V][at(p, V, j, b, g, 0) + c];
+                prob[j] * kept(p, i, b, g, r, j) *
+                p->value[V][at(p, V, j, b, g, 0) + c];
     }
 }
 
@@ -215,9 +249,11 @@ static void query_backward(Problem *p, int64_t i, int64_t b, int64_t g,
     probabilities(p, qi, i, b, g, prob);
     for (int64_t j = 0; j < p->c.t; j++) {
         size_t ki = at(p, K, j, b, g, 0);
-        double ds = prob[j] * (dot(p, D_O, qi, V, ki) - delta) * p->spec.scale;
+        double factor = kept(p, i, b, g, r, j);
+        double dp = factor * dot(p, D_O, qi, V, ki);
+        double ds = prob[j] * (dp - delta) * p->spec.scale;
         for (size_t c = 0; c < (size_t)p->c.d; c++) {
-            p->value[DV][ki + c] += prob[j] * p->value[D_O][qi + c];
+            p->value[DV][ki + c] += prob[j] * factor * p->value[D_O][qi + c];
             p->value[DK][ki + c] += ds * p->value[Q][qi + c];
             p->value[DQ][qi + c] += ds * p->value[K][ki + c];
         }
@@ -262,7 +298,7 @@ static double distance(const Problem *p, int tensor)
 
 static void run_backward(Problem *p, void *so, int nthreads)
 {
-    const int64_t imm[] = {p->c.q_pos, p->c.k_pos};
+    const int64_t imm[] = {p->c.q_pos, p->c.k_pos, OF_DROPOUT};
 
     kernel_run(kernel_find(so, "attn_bwd"), p->bytes, imm, nthreads);
     kernel_run(kernel_find(so, "attn_bwd_2"), p->bytes, imm, nthreads);
@@ -282,16 +318,24 @@ static void *problem_compile(Problem *p)
     return so;
 }
 
-static void check_case(const Case *c)
+static void run_forward(Problem *p, void *so, int nthreads)
+{
+    const int64_t imm[] = {p->c.q_pos, p->c.k_pos, OF_DROPOUT};
+    void *ptr[] = {p->bytes[Q], p->bytes[K],   p->bytes[V],
+                   p->bytes[O], p->bytes[LSE], p->bytes[KEY]};
+
+    kernel_run(kernel_find(so, "attn_fwd"), ptr, imm, nthreads);
+}
+
+static void check_case(const Case *c, double rate)
 {
     Problem p;
     double limit = c->type == ATTN_F32 ? 2e-6 : 6e-3;
-    const int64_t imm[] = {c->q_pos, c->k_pos};
     void *so;
 
-    problem_make(&p, c);
+    problem_make(&p, c, rate);
     so = problem_compile(&p);
-    kernel_run(kernel_find(so, "attn_fwd"), p.bytes, imm, 3);
+    run_forward(&p, so, 3);
     run_backward(&p, so, 3);
     for_queries(&p, query_forward);
     for_queries(&p, query_backward);
@@ -347,27 +391,35 @@ static void test_cases(void **state)
 {
     (void)state;
     for (size_t i = 0; i < MC_LEN(CASES); i++)
-        check_case(&CASES[i]);
+        check_case(&CASES[i], 0);
+}
+
+/* The same with weights dropped, by the definition of base/dropout.h. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(CASES); i++)
+        check_case(&CASES[i], 0.3);
 }
 
 /* One part of the queries against the keys of one part after the other, each
  * launch starting from what the one before it left. */
-static void test_ring(void **state)
+static void check_ring(double rate)
 {
     static const Case c = {"ring", ATTN_F32, 40, 120, 1, 2, 2, 16, true,
                            0, 40, 0, 120, 3, 3, 0};
     Problem p;
 
-    (void)state;
-    problem_make(&p, &c);
+    problem_make(&p, &c, rate);
     for_queries(&p, query_forward);
     for (int64_t shift = 0; shift < c.parts; shift++) {
         int64_t part = (c.q_pos / 40 + c.parts - shift) % c.parts;
         int64_t row = p.strides[K].s * 40 * part * (int64_t)sizeof(float);
-        const int64_t imm[] = {c.q_pos, c.q_pos};
+        const int64_t imm[] = {c.q_pos, c.q_pos, OF_DROPOUT};
         void *ptr[] = {p.bytes[Q], (char *)p.bytes[K] + row,
                        (char *)p.bytes[V] + row, p.bytes[O],
-                       p.bytes[LSE], p.bytes[O], p.bytes[LSE]};
+                       p.bytes[LSE], shift ? p.bytes[O] : p.bytes[KEY],
+                       p.bytes[LSE], p.bytes[KEY]};
         Buf text = {0};
         void *so;
 
@@ -386,6 +438,13 @@ static void test_ring(void **state)
     problem_free(&p);
 }
 
+static void test_ring(void **state)
+{
+    (void)state;
+    check_ring(0);
+    check_ring(0.3);
+}
+
 /* The sum of o * do, whose gradient the backward is. */
 static double objective(Problem *p)
 {
@@ -397,15 +456,14 @@ static double objective(Problem *p)
     return sum;
 }
 
-static void test_definition_against_differences(void **state)
+static void check_definition(double rate)
 {
     static const Case c = {"", ATTN_F32, 5, 6, 1, 2, 2, 3, true, 0, 1, 0, IN_ORDER};
     const int inputs[] = {Q, K, V}, grads[] = {DQ, DK, DV};
     const double step = 1e-5;
     Problem p;
 
-    (void)state;
-    problem_make(&p, &c);
+    problem_make(&p, &c, rate);
     objective(&p);
     for_queries(&p, query_backward);
     for (int k = 0; k < 3; k++)
@@ -423,21 +481,27 @@ static void test_definition_against_differences(void **state)
     problem_free(&p);
 }
 
+static void test_definition_against_differences(void **state)
+{
+    (void)state;
+    check_definition(0);
+    check_definition(0.3);
+}
+
 /* Bitwise the same whatever the number of threads. */
 static void test_thread_count(void **state)
 {
     static const Case c = {"", ATTN_F32, 300, 300, 1, 2,
                            2,  32,       true, 0, 0, 0, IN_ORDER};
-    const int64_t imm[] = {0, 0};
     Problem p;
     void *so;
     void *first[TENSORS];
 
     (void)state;
-    problem_make(&p, &c);
+    problem_make(&p, &c, 0);
     so = problem_compile(&p);
     for (int n = 1; n <= 8; n++) {
-        kernel_run(kernel_find(so, "attn_fwd"), p.bytes, imm, n);
+        run_forward(&p, so, n);
         run_backward(&p, so, n);
         for (int tensor = O; tensor <= DV; tensor++) {
             size_t size = p.elems[tensor] * sizeof(float);
@@ -456,6 +520,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_definition_against_differences),
         cmocka_unit_test(test_thread_count),

@@ -238,7 +238,7 @@ static const char gpt2[] =
     "training: {seq_length: 12, micro_batch_size: 2, global_batch_size: 8,\n"
     "  precision: fp32}\n";
 
-typedef const char *Sets[5];
+typedef const char *Sets[6]; /* up to NULL */
 
 static const Sets layouts[] = {
     {"parallel.tp=1"},
@@ -317,6 +317,27 @@ static void steps_with_experts_agree(void **state)
         check_layout(experts, sets[i], 2e-4, 1e-5);
 }
 
+static void steps_with_dropout_agree(void **state)
+{
+    static const Sets sets[] = {
+        {"model.hidden_dropout=0.2", "model.attention_dropout=0.3"},
+        {"model.hidden_dropout=0.2", "model.attention_dropout=0.3",
+         "parallel.tp=4", "parallel.sp=true", "parallel.pp=2"},
+        {"model.hidden_dropout=0.2", "model.attention_dropout=0.3",
+         "parallel.dp=2"},
+        {"model.hidden_dropout=0.2", "model.attention_dropout=0.3",
+         "parallel.pp=2", "parallel.vpp=2",
+         "training.recompute.granularity=full"},
+        {"model.sliding_window=5", "parallel.dp=2", "parallel.tp=2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(sets); i++) {
+        check_layout(llama, sets[i], 2e-4, 1e-5);
+        check_layout(gpt2, sets[i], 2e-4, 1e-5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +349,7 @@ int main(void)
         cmocka_unit_test(gpt2_steps_agree),
         cmocka_unit_test(a_bf16_step_agrees),
         cmocka_unit_test(steps_with_experts_agree),
+        cmocka_unit_test(steps_with_dropout_agree),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

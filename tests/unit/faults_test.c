@@ -48,8 +48,9 @@ typedef struct {
     AttrKey key;
 } Fault;
 
-/* At tp 2, sp, pp 2, dp 2, m 2; model G0 if `func` starts with "g:".  With "c:"
- * at cp 4, keys gathered in the first layer, heads and a ring in the second. */
+/* At tp 2, sp, pp 2, dp 2, m 2; model G0 if `func` starts with "g:", with
+ * dropout and a window if with "d:".  With "c:" at cp 4, keys gathered in the
+ * first layer, heads and a ring in the second. */
 static const Fault faults[] = {
     {"reduce-scatter of attention left out", "reshard", "layer.fwd",
      OP_REDUCE_SCATTER, 0, OP, OP_SLICE, NULL, 0},
@@ -150,6 +151,22 @@ static const Fault faults[] = {
      OP_ALL_REDUCE, 1, AXES_ATTR, 0, "dp", 0},
     {"decay of another strength", "optimizer", "g:step", OP_CONST, 5, VALUE,
      77, NULL, 0},
+    {"draws of another microbatch", "pipeline", "d:main.1", OP_CALL, 0,
+     INT_ATTR, 1, NULL, AK_FIRST},
+    {"no key to draw by on a stage", "pipeline", "d:main.1", OP_WRITE, 0, DROP,
+     0, NULL, 0},
+    {"draws of another dropout in the backward", "optimizer", "d:layer.bwd",
+     OP_DROPOUT, 0, INT_ATTR, 1, NULL, AK_DRAW},
+    {"other weights dropped in the backward", "optimizer", "d:layer.bwd",
+     OP_ATTENTION_GRAD, 0, INT_ATTR, 0, NULL, AK_DRAW},
+    {"dropout undone in the backward", "optimizer", "d:layer.bwd", OP_DROPOUT,
+     1, DROP, 0, NULL, 0},
+    {"dropped twice", "optimizer", "d:layer.fwd", OP_DROPOUT, 0, TWICE, 0,
+     NULL, 0},
+    {"layers that draw alike", "stage", "d:stage1.fwd", OP_CALL, 0, INT_ATTR,
+     0, NULL, AK_FIRST},
+    {"a wider window in the backward", "optimizer", "d:layer.bwd",
+     OP_ATTENTION_GRAD, 0, INT_ATTR, 3, NULL, AK_WINDOW},
     {"second moment without its square", "optimizer", "g:step", OP_SQRT, 1, OP,
      OP_NEG, NULL, 0},
     {"gradients of gathered keys not summed", "reshard", "c:layer.0.bwd",
@@ -313,14 +330,15 @@ static Module *module_at(Arena *a, Diag *d, const char *level, char kind)
 {
     static const char *const grid[] = {
         "parallel.tp=2", "parallel.sp=true", "parallel.pp=2", "parallel.dp=2",
-        "model.num_layers=4"};
+        "model.num_layers=4", DROPOUT, "model.sliding_window=2"};
     static const char *const context[] = {
         "parallel.cp=4", "parallel.cp_comm=[all_gather, a2a+p2p]",
         "parallel.cp_sizes=[2, 2]", "model.num_layers=2"};
     Spec *spec = kind == 'c' ? spec_parse(a, d, "model", MODEL_T0, context, 4)
                              : spec_parse(a, d, "model",
                                           kind == 'g' ? MODEL_G0 : MODEL_T0,
-                                          grid, 5);
+                                          grid,
+                                          kind == 'd' ? MC_LEN(grid) : 5);
     Module *m;
 
     assert_non_null(spec);

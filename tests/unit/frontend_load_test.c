@@ -425,7 +425,6 @@ static void not_built_yet(void **state)
     static const struct {
         const char *message, *set;
     } rows[] = {
-        {"dropout", "model.hidden_dropout=0.1"},
         {"fp16 training", "training.precision=fp16"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},

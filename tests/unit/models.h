@@ -42,6 +42,8 @@ static const char MODEL_M0[] =
     "  precision: fp32, optimizer: {type: sgd, lr: 0.1, weight_decay: 0.0}}\n"
     "data: {train: synthetic}\n";
 
+#define DROPOUT "model.hidden_dropout=0.2", "model.attention_dropout=0.3"
+
 static const char *const EXPERT_LAYOUTS[][6] = {
     {NULL},
     {"parallel.dp=2"},
@@ -119,6 +121,7 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "model.moe={shared_ffn_hidden_size: 64, shared_gate: true}",
      "training.recompute.granularity=selective",
      "training.recompute.modules=[shared_experts, moe_act]"},
+    {DROPOUT, "parallel.tp=2", "parallel.sp=true", "parallel.ep=2"},
 };
 
 /* Of the model above, with dense layers between those with experts: runs that
@@ -266,6 +269,16 @@ static const char *const LAYOUTS[][6] = {
     {"parallel.cp=4", "parallel.cp_comm=all_gather", "parallel.dp=2",
      "parallel.order=dp-cp-tp-pp", "model.sliding_window=9",
      "parallel.sharding=optim"},
+    {DROPOUT, "parallel.tp=2", "parallel.sp=true", "parallel.pp=2",
+     "parallel.dp=2"},
+    {DROPOUT, "parallel.tp=8", "parallel.pp=2", "parallel.vpp=2"},
+    {DROPOUT, "parallel.cp=4", "training.recompute.granularity=selective"},
+    {DROPOUT, "parallel.cp=2", "parallel.cp_comm=a2a", "parallel.tp=2",
+     "training.recompute.granularity=full"},
+    {DROPOUT, "parallel.pp=4", "parallel.schedule=zb-h1", "parallel.dp=2",
+     "parallel.sharding=optim_grads_params"},
+    {DROPOUT, "parallel.pp=2", "parallel.schedule=dualpipe-v",
+     "training.precision=bf16", "parallel.cp=2"},
 };
 
 static inline int layout_length(const char *const *sets)

@@ -66,7 +66,9 @@ static const char *module_text(Arena *a, const OpRow *row)
         if (*row->type[i])
             tensor_text(&out, names[i], row->type[i], row->init);
     tensor_text(&out, "weights", weights, ANY);
-    buf_puts(&out, "tensor @loss : f32 {\n    acc f32\n}\nfunc @step() {\n");
+    buf_puts(&out, "tensor @loss : f32 {\n    acc f32\n}\n"
+                   "tensor @draws : f32 {\n    param f32\n}\n"
+                   "func @micro() {\n");
     for (int i = 0; i < 3; i++)
         if (*row->type[i])
             read_text(&out, names[i], row->type[i]);
@@ -75,6 +77,11 @@ static const char *module_text(Arena *a, const OpRow *row)
                weights);
     buf_puts(&out, "    %sum = sum %weighed {dims=\"\"} : f32\n"
                    "    accum %sum {tensor=@loss, field=acc}\n"
+                   "    return\n}\n"
+                   "func @step() {\n    %key = host {what=draws} : f32\n"
+                   "    write %key {tensor=@draws, field=param}\n"
+                   "    call {callee=@micro, over=m, first=0, count=1,"
+                   " args=\"\", results=\"\"}\n"
                    "    return\n}\nentry @step\n");
     text = arena_strdup(a, buf_str(&out));
     buf_free(&out);

@@ -228,6 +228,9 @@ static void test_gradients(void **state)
                                      "model.qkv_bias=true"};
     static const char *const erf[] = {"model.activation=geglu"};
     static const char *const relu[] = {"model.activation=relu2"};
+    static const char *const drop[] = {"model.hidden_dropout=0.2",
+                                       "model.attention_dropout=0.3",
+                                       "model.sliding_window=3"};
 
     (void)state;
     check_gradients(MODEL_T0, NULL, 0, STEP);
@@ -235,6 +238,7 @@ static void test_gradients(void **state)
     check_gradients(MODEL_T0, erf, 1, STEP);
     check_gradients(MODEL_G0, NULL, 0, STEP);
     check_gradients(MODEL_G0, relu, 1, SMALL_STEP); /* no kink in between */
+    check_gradients(MODEL_G0, drop, 3, STEP);
 }
 
 /* With smaller steps, so that no token changes its experts. */

@@ -4,6 +4,7 @@
  * (Random123 1.14, tests/kat_vectors); half floats against IEEE 754's own
  * examples; layouts against the one-rank layout.
  */
+#include "base/philox.h"
 #include "runtime_plan.h"
 #include "runtime/state.h"
 
