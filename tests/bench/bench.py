@@ -96,6 +96,11 @@ def has_nvrtc():
 def bench_compile():
     seconds, _ = plan("llama3-70b", *sets(parallel__world_size=64))
     report("plan Llama-3-70B on 64 ranks", seconds, "s", 0.3, False)
+    seconds, _ = plan("llama3-70b", *sets(
+        parallel__tp=4, parallel__sp="true", parallel__pp=4, parallel__cp=2,
+        parallel__dp=2, parallel__world_size=64,
+        training__global_batch_size=512))
+    report("  with cp 2 and 256 microbatches", seconds, "s", 0.3, False)
     seconds, mib = plan("llama3-405b", *sets(parallel__world_size=16384,
                                              training__global_batch_size=2048))
     report("plan Llama-3.1-405B on 16,384 ranks", seconds, "s", 1.0, False)
