@@ -27,7 +27,6 @@ typedef struct {
     Trace *trace; /* NULL: recorded before */
     uint32_t rank, streams;
     const uint64_t *spread; /* operand: how much further other ranks read */
-    MapAt *hints;           /* operand: where its bytes were last */
     uint32_t *known;  /* [stream][stream] */
     uint32_t *last;   /* stream: its last instruction */
     uint32_t *before; /* stream: the last one before the joined group */
@@ -126,7 +125,6 @@ typedef struct {
     uint64_t start, end;
     uint32_t tag;
     uint8_t access;
-    MapAt *hint;
 } Extent;
 
 static Extent extent_of(const Bytes *b, uint32_t operand)
@@ -136,14 +134,13 @@ static Extent extent_of(const Bytes *b, uint32_t operand)
         return (Extent){0};
     uint64_t start = (uint64_t)verify_walk_value(&b->walk, operand);
     return (Extent){start, start + o->bytes + b->spread[operand],
-                    verify_walk_tag(&b->walk, operand), o->access,
-                    &b->hints[operand]};
+                    verify_walk_tag(&b->walk, operand), o->access};
 }
 
 static bool read_bytes(Bytes *b, const PlanInstr *in, Extent x,
                        const uint32_t *known)
 {
-    MapAt at = verify_map_first(b->map, x.start, x.end, x.hint);
+    MapAt at = verify_map_first(b->map, x.start, x.end);
     for (; at.cell; verify_map_step(b->map, &at)) {
         MapCell *c = at.cell;
         if (c->writer == MAP_NOBODY)
@@ -173,7 +170,7 @@ static uint32_t running_reader(const Bytes *b, const MapCell *c,
 static bool write_bytes(Bytes *b, const PlanInstr *in, Extent x,
                         const uint32_t *known)
 {
-    MapAt first = verify_map_first(b->map, x.start, x.end, x.hint), at = first;
+    MapAt first = verify_map_first(b->map, x.start, x.end), at = first;
     for (; at.cell; verify_map_step(b->map, &at)) {
         const MapCell *c = at.cell;
         uint32_t reader = running_reader(b, c, known);
@@ -273,12 +270,11 @@ static void field_exists(Bytes *b, const PlanTensor *t, const PlanField *f)
     PlanPart part;
     plan_field_part(b->p, t, f, b->rank, &part);
     uint64_t each = plan_dtype_bytes(f->dtype), runs = (uint64_t)part.runs;
-    MapAt hint = {0};
     for (uint64_t i = 0; i < runs * MC_MAX(t->layers.n, 1); i++) {
         uint64_t start = f->address + i / runs * f->layer_stride +
                          i % runs * (uint64_t)part.gap * each;
         MapAt at = verify_map_first(b->map, start,
-                                    start + (uint64_t)part.run * each, &hint);
+                                    start + (uint64_t)part.run * each);
         if (at.cell)
             verify_map_write(b->map, at,
                              plan_state_buffer(f->address - f->inside), 0, 0);
@@ -305,7 +301,6 @@ static void bytes_new(Bytes *b, Arena *a)
     b->streams = b->p->streams.n;
     b->walk = verify_walk_new(a, b->p, b->v->program, b->rank);
     b->map = verify_map_new(a, plan_end_of_memory(b->p), b->streams);
-    b->hints = arena_array(a, MapAt, b->p->operands.n);
     b->known = arena_array(a, uint32_t, streams * streams);
     b->last = arena_array(a, uint32_t, streams);
     b->before = arena_array(a, uint32_t, streams);

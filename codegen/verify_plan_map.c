@@ -169,44 +169,18 @@ static MapAt cut(Map *m, uint64_t address)
     return at;
 }
 
-/* Whether the cell at a place is exactly [start, end). */
-static bool is_cell(const Map *m, uint32_t chunk, uint32_t index,
-                    uint64_t start, uint64_t end)
-{
-    return chunk < m->n && index < m->chunks[chunk].n &&
-           cell_at(m, chunk, index)->start == start &&
-           cell_end(m, chunk, index) == end;
-}
-
-/* Whether [start, end) is a cell at the hint or beside it; moves the hint. */
-static bool near_hint(const Map *m, MapAt *hint, uint64_t start, uint64_t end)
-{
-    const uint32_t places[] = {hint->index, hint->index + 1, hint->index - 1};
-
-    for (size_t i = 0; i < MC_LEN(places); i++) {
-        if (!is_cell(m, hint->chunk, places[i], start, end))
-            continue;
-        hint->index = places[i];
-        hint->cell = cell_at(m, hint->chunk, hint->index);
-        return true;
-    }
-    return false;
-}
-
-MapAt verify_map_first(Map *m, uint64_t start, uint64_t end, MapAt *hint)
+MapAt verify_map_first(Map *m, uint64_t start, uint64_t end)
 {
     if (start >= end)
         return (MapAt){0};
-    if (!near_hint(m, hint, start, end)) {
-        *hint = find(m, start);
-        if (!is_cell(m, hint->chunk, hint->index, start, end)) {
-            if (end < m->end)
-                cut(m, end);
-            *hint = cut(m, start);
-        }
+    MapAt at = find(m, start);
+    if (at.cell->start != start || cell_end(m, at.chunk, at.index) != end) {
+        if (end < m->end)
+            cut(m, end);
+        at = cut(m, start);
     }
-    hint->end = end;
-    return *hint;
+    at.end = end;
+    return at;
 }
 
 void verify_map_step(Map *m, MapAt *at)

@@ -121,17 +121,15 @@ void verify_map_free(Map *m);
 
 /* The cells of [start, end), cut at both ends, one after the other:
  *
- *     at = verify_map_first(m, start, end, &hint);
+ *     at = verify_map_first(m, start, end);
  *     for (; at.cell; verify_map_step(m, &at))
- *
- * `hint` is any place; near the range, as it mostly is where an earlier run of
- * the same operand left it, it saves the search. */
+ */
 typedef struct {
     MapCell *cell;
     uint32_t chunk, index;
     uint64_t end;
 } MapAt;
-MapAt verify_map_first(Map *m, uint64_t start, uint64_t end, MapAt *hint);
+MapAt verify_map_first(Map *m, uint64_t start, uint64_t end);
 void verify_map_step(Map *m, MapAt *at);
 /* Makes the range that begins at `first` one cell without readers. */
 void verify_map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
