@@ -47,7 +47,8 @@ bool items_have(const ItemVec *v, uint32_t item)
 
 /* ---- one function ------------------------------------------------------- */
 
-/* Made from nothing, or from what is made from nothing, or loaded anyway. */
+/* Made from nothing, or from what is made from nothing; or a part, which is
+ * loaded anyway. */
 static bool is_leaf(const Fusion *x, uint32_t item)
 {
     const Node *n = fusion_node(x, item);
@@ -59,7 +60,8 @@ static bool is_leaf(const Fusion *x, uint32_t item)
     for (uint32_t i = 0; leaf && i < n->nargs; i++) {
         uint32_t def = fusion_operand(x, item, i);
 
-        leaf = def && x->leaf[def - 1];
+        leaf = def && x->leaf[def - 1] &&
+               fusion_node(x, def - 1)->op != OP_PART;
     }
     return leaf && n->op != OP_SUM && n->op != OP_MAX && n->op != OP_ACCUM;
 }
