@@ -146,6 +146,67 @@ static void stages_send_each_microbatch_once(void **state)
     emit_close(&b);
 }
 
+/* ---- products ------------------------------------------------------------ */
+
+static uint64_t products(const Plan *p, const char *segment)
+{
+    uint64_t n = 0;
+
+    for (uint32_t s = 0; s < p->segments.n; s++) {
+        PlanRange range = p->segments.v[s].instrs;
+        if (strcmp(plan_text(p, p->segments.v[s].name), segment) != 0)
+            continue;
+        for (uint32_t i = range.first; i < range.first + range.n; i++)
+            n += p->instrs.v[i].op == PLAN_GEMM;
+    }
+    return n;
+}
+
+static void expect_products(const char *spec, const char *const *sets,
+                            uint64_t forward, uint64_t backward)
+{
+    EmitBench b;
+
+    emit_open_spec(&b, spec, sets);
+    emit_load(&b);
+    assert_int_equal(products(&b.plans[0], "layer.fwd"), forward);
+    assert_int_equal(products(&b.plans[0], "layer.bwd"), backward);
+    emit_close(&b);
+}
+
+/* A layer has four: q, k, v; the output projection; up, with gate or alone;
+ * down.  The backward has two of each, for the input and for the weight. */
+static void weights_that_share_an_operand_share_a_product(void **state)
+{
+    static const char *const models[] = {"gpt2-124m", "llama3-8b", "qwen2.5-7b",
+                                         "gpt3-175b"};
+    const char *sets[] = {"model.num_layers=16", NULL};
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(models); i++) {
+        char path[512];
+        Buf text = {0};
+        snprintf(path, sizeof path, MEGAC_SOURCE_DIR "/configs/models/%s.yaml",
+                 models[i]);
+        assert_true(buf_read_file(&text, path));
+        expect_products(buf_str(&text), sets, 4, 8);
+        buf_free(&text);
+    }
+    expect_products(llama, (const char *[]){"parallel.tp=2", NULL}, 4, 8);
+}
+
+/* K and V are whole where ranks share a group of heads, so each of q, k, v is
+ * split in its own way; where gate and up rest in shards they lie apart. */
+static void others_have_products_of_their_own(void **state)
+{
+    (void)state;
+    expect_products(llama, (const char *[]){"parallel.tp=4", NULL}, 6, 12);
+    expect_products(llama,
+                    (const char *[]){"parallel.dp=2",
+                                     "parallel.sharding=optim", NULL},
+                    5, 10);
+}
+
 /* ---- memory -------------------------------------------------------------- */
 
 /* No byte above what is alive at one time, on any layout. */
@@ -194,6 +255,8 @@ int main(void)
         cmocka_unit_test(sequence_parallelism_gathers_and_scatters),
         cmocka_unit_test(data_parallelism_moves_each_gradient_once),
         cmocka_unit_test(stages_send_each_microbatch_once),
+        cmocka_unit_test(weights_that_share_an_operand_share_a_product),
+        cmocka_unit_test(others_have_products_of_their_own),
         cmocka_unit_test(arenas_are_at_the_bound),
         cmocka_unit_test(state_has_the_size_of_the_model),
     };
