@@ -4,8 +4,18 @@
  * Draws are data, the same over doubles and in the field: an element is 0 or
  * times the number 1 / (1 - rate).  The key of the step is read from the tensor
  * that holds it, so a rank on which it was not written drops other elements.
+ * A forward alone drops nothing: `pipeline` writes it without, before that it
+ * is the forward of training.
  */
 #include "ir/eval_priv.h"
+
+static bool is_forward_alone(const Eval *e)
+{
+    uint32_t program = e->opt.program;
+
+    return program && !(e->m->props & PROP_PIPELINED) &&
+           e->m->programs.v[program - 1].forward;
+}
 
 bool step_draws(EvalStep *s, EvalDraws *out)
 {
@@ -15,7 +25,10 @@ bool step_draws(EvalStep *s, EvalDraws *out)
     double rate = attr_float(m, attrs, AK_RATE, 0);
     EvalValue *key;
 
-    *out = (EvalDraws){.rate = rate};
+    if (is_forward_alone(s->e))
+        rate = 0;
+    *out = (EvalDraws){.rate = rate,
+                       .scale = num_of_double(s->e->opt.kind, 1 / (1 - rate))};
     if (rate == 0)
         return true;
     key = *state_slot(s->e, s->rank, t, FIELD_PARAM, 0);
@@ -24,7 +37,6 @@ bool step_draws(EvalStep *s, EvalDraws *out)
                    key ? "microbatch" : "step");
         return false;
     }
-    out->scale = num_of_double(s->e->opt.kind, 1 / (1 - rate));
     out->at.step = (uint32_t)num_index(s->e->opt.kind, key->a.at[0]);
     out->at.layer = s->frame->layer < 0 ? 0 : (uint32_t)s->frame->layer;
     out->at.which = (uint32_t)attr_int(m, attrs, AK_DRAW, 0);

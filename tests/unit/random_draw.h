@@ -200,8 +200,8 @@ static inline void draw_context(Draw *d, int64_t cp, int64_t layers)
 
     if (cp == 1)
         return;
-    if (cp == 4)
-        draw_put(d, "parallel.cp_sizes", "[2,2]");
+    draw_set(d, "parallel.cp_sizes",
+             cp == 4 ? "[2,2] [2,2] [4,1] [1,4]" : "[2,1] [1,2]");
     if (draw_next(d) % 4) {
         draw_set(d, "parallel.cp_comm", ways);
         return;
