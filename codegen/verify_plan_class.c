@@ -26,15 +26,15 @@ static void extremes(const PlanClass *of, int64_t *low, int64_t *high)
     }
 }
 
-/* Whether ranks differ at most in what the instruction reads: no such address is
- * written, and none handed to a call. */
+/* Whether ranks differ at most in what the instruction reads: no such address
+ * is written, and none handed to a call. */
 static bool only_read(const Plan *p, const PlanInstr *in,
                       const uint64_t *spread)
 {
     for (uint32_t i = 0; i < in->operands.n; i++) {
         uint32_t o = in->operands.first + i;
-        if (spread[o] && (in->op == PLAN_CALL ||
-                          (p->operands.v[o].access & PLAN_WRITE)))
+        if (spread[o] &&
+            (in->op == PLAN_CALL || (p->operands.v[o].access & PLAN_WRITE)))
             return false;
     }
     return true;

@@ -23,10 +23,11 @@ static void sizes_check(Check *c)
     if (spec_uses_cp_comm(s, CP_A2A_P2P)) {
         if (sizes->n == 2 && sizes->v[0] * sizes->v[1] == s->parallel.cp)
             return;
-        check_fail(c, "MC0209", sizes->n ? "parallel.cp_sizes"
-                                         : "parallel.cp_comm",
+        check_fail(c, "MC0209",
+                   sizes->n ? "parallel.cp_sizes" : "parallel.cp_comm",
                    "a2a+p2p needs cp_sizes: [a2a, p2p], two sizes whose "
-                   "product is cp = %lld", (long long)s->parallel.cp);
+                   "product is cp = %lld",
+                   (long long)s->parallel.cp);
         check_because(c, "parallel.cp");
     } else if (sizes->n) {
         diag_warn(c->diag, spec_loc(s, "parallel.cp_sizes"), "MC0014",
@@ -74,9 +75,9 @@ void cp_check(Check *c)
 /* Pieces of axes are whole digits: of two borders one divides the other. */
 void borders_check(Check *c)
 {
-    static const char *const causes[] = {
-        "parallel.cp", "parallel.cp_sizes", "model.num_query_groups",
-        "parallel.ep"};
+    static const char *const causes[] = {"parallel.cp", "parallel.cp_sizes",
+                                         "model.num_query_groups",
+                                         "parallel.ep"};
     int64_t border[SPEC_BORDERS];
     uint32_t n = spec_borders(c->spec, border);
 

@@ -26,8 +26,7 @@ int64_t spec_head_ranks(const Spec *s)
     int64_t most = 1;
 
     for (uint32_t i = 0; i < s->parallel.cp_comm.n; i++) {
-        CpSplit split =
-            spec_cp_split(s, (SpecCpComm)s->parallel.cp_comm.v[i]);
+        CpSplit split = spec_cp_split(s, (SpecCpComm)s->parallel.cp_comm.v[i]);
         most = MC_MAX(most, split.heads);
     }
     return s->parallel.tp * most;
@@ -62,8 +61,8 @@ uint32_t spec_borders(const Spec *s, int64_t *out)
         if (!spec_uses_cp_comm(s, (SpecCpComm)comm))
             continue;
         out[n++] = spec_group_border(s, (SpecCpComm)comm);
-        out[n++] = dense.stride[GRID_CP] *
-                   spec_cp_split(s, (SpecCpComm)comm).heads;
+        out[n++] =
+            dense.stride[GRID_CP] * spec_cp_split(s, (SpecCpComm)comm).heads;
     }
     if (s->model.moe.num_experts)
         n += ends(&expert, out + n);

@@ -78,8 +78,7 @@ static bool sees(const Ring *r, int64_t step)
 
     return zigzag_sees(type_size(q, 's'),
                        attr_int(r->m, r->node.attrs, AK_ZIGZAG, 1), r->parts,
-                       step,
-                       attr_int(r->m, r->node.attrs, AK_WINDOW, 0));
+                       step, attr_int(r->m, r->node.attrs, AK_WINDOW, 0));
 }
 
 /* Operands q, k, v, and from the second step on o and lse so far. */
