@@ -264,6 +264,20 @@ static void program_emit(Emit *e, uint32_t program)
                      e->segment[f.i] - 1, of->microbatches);
 }
 
+/* Memories do not touch, so that an address tells which one it is in. */
+enum { MEMORY_ALIGN = 1 << 16 };
+
+static void memories_emit(Emit *e, const MemReport *r)
+{
+    e->frame_start = e->mem->frame_start[e->pp];
+    e->host_start = (r->total / MEMORY_ALIGN + 1) * MEMORY_ALIGN;
+    e->host_frame_start = e->host_start + e->mem->host_frame_start[e->pp];
+    plan_add_memory(e->b, "arena", PLAN_MEMORY_DEVICE, 0, (uint64_t)r->total);
+    if (r->host)
+        plan_add_memory(e->b, "host", PLAN_MEMORY_HOST,
+                        (uint64_t)e->host_start, (uint64_t)r->host);
+}
+
 static bool stage_emit(Emit *e, Buf *out)
 {
     const MemReport *r = &e->mem->report[e->pp];
@@ -271,8 +285,7 @@ static bool stage_emit(Emit *e, Buf *out)
     e->b = plan_builder_new();
     e->segment = arena_array(e->arena, uint32_t, e->m->funcs.n);
     e->ending = arena_array(e->arena, uint32_t, e->m->funcs.n);
-    e->frame_start = e->mem->frame_start[e->pp];
-    plan_add_memory(e->b, "arena", PLAN_MEMORY_DEVICE, 0, (uint64_t)r->total);
+    memories_emit(e, r);
     for (uint32_t i = events_count(e->m); i > 0; i--)
         plan_add_event(e->b);
     atoms_emit(e);

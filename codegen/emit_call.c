@@ -80,9 +80,10 @@ static void layer_state(Call *c, const StateUse *use)
         slot = memplan_slot(e->m, e->pp, use->tensor,
                             (uint32_t)c->scan.first);
         slot += use->next;
-        o = plan_address((uint64_t)(s->address + slot * s->layer_stride),
+        o = plan_address(emit_state_address(e, s) +
+                             (uint64_t)(slot * s->layer_stride),
                          (uint64_t)s->bytes, PLAN_READ);
-        o.buffer = plan_state_buffer((uint64_t)s->address);
+        o.buffer = plan_state_buffer(emit_state_address(e, s));
         push(c, o, s->layer_stride);
     } else {
         push(c, o, 0);
@@ -105,6 +106,8 @@ static void registers(Call *c, bool last)
         push(c, plan_integer(c->scan.first), 1);
     else if (fx->number)
         push(c, emit_layer(e), 0);
+    if (e->mem->frame[c->scan.callee.i].host)
+        push(c, emit_host_scratch(e, e->mem->frame[c->scan.callee.i].host), 0);
 }
 
 static void carries_begin(Call *c)

@@ -2,6 +2,7 @@
  *
  *     place                in the step function     in a segment
  *     MEM_FRAME +64        address of the frame     register "frame" + 64
+ *     MEM_HOST +64         the same in host memory  register "host" + 64
  *     MEM_PARAM 2          –                        register of parameter 2
  *     MEM_RESULT 0         –                        register of result 0
  *     MEM_STATE @q.param   its address              its address, or the
@@ -96,6 +97,8 @@ void emit_registers(Emit *e, FuncId f)
         plan_add_reg(e->b, PLAN_INTEGER, "microbatch");
     if (e->mem->effects.func[f.i].number)
         plan_add_reg(e->b, PLAN_INTEGER, "layer");
+    if (e->mem->frame[f.i].host)
+        plan_add_reg(e->b, PLAN_ADDRESS, "host");
 }
 
 PlanOperand emit_microbatch(Emit *e)
@@ -114,6 +117,19 @@ PlanOperand emit_layer(Emit *e)
                      : plan_integer(0);
 }
 
+static uint16_t host_register(const Emit *e)
+{
+    const FuncEffects *fx = &e->mem->effects.func[e->f.i];
+
+    return (uint16_t)(first_state_register(e, e->f) + layered_uses(e, e->f) +
+                      fx->microbatch + fx->number);
+}
+
+uint64_t emit_state_address(const Emit *e, const MemState *s)
+{
+    return (uint64_t)(s->address + (s->host ? e->host_start : 0));
+}
+
 /* ---- addresses ----------------------------------------------------------- */
 
 static PlanOperand frame_operand(Emit *e, int64_t offset, int64_t bytes,
@@ -123,6 +139,15 @@ static PlanOperand frame_operand(Emit *e, int64_t offset, int64_t bytes,
         return plan_address((uint64_t)(e->frame_start + offset),
                             (uint64_t)bytes, access);
     return plan_reg_address(1, offset, (uint64_t)bytes, access);
+}
+
+static PlanOperand host_operand(Emit *e, int64_t offset, int64_t bytes,
+                                int access)
+{
+    if (e->main)
+        return plan_address((uint64_t)(e->host_frame_start + offset),
+                            (uint64_t)bytes, access);
+    return plan_reg_address(host_register(e), offset, (uint64_t)bytes, access);
 }
 
 PlanOperand emit_param(Emit *e, uint32_t i, int access)
@@ -153,8 +178,8 @@ static PlanOperand state_operand(Emit *e, TensorId t, Field f, int next,
     if (layered)
         return plan_reg_address(emit_state_register(e, e->f, t, f, next), 0,
                                 (uint64_t)bytes, access);
-    o = plan_address((uint64_t)s->address, (uint64_t)bytes, access);
-    o.buffer = plan_state_buffer((uint64_t)s->address);
+    o = plan_address(emit_state_address(e, s), (uint64_t)bytes, access);
+    o.buffer = plan_state_buffer(emit_state_address(e, s));
     return o;
 }
 
@@ -191,6 +216,8 @@ PlanOperand emit_place(Emit *e, MemPlace place, int64_t bytes, int access)
     switch (place.base) {
     case MEM_FRAME:
         return frame_operand(e, place.offset, bytes, access);
+    case MEM_HOST:
+        return host_operand(e, place.offset, bytes, access);
     case MEM_PARAM:
         return plan_reg_address((uint16_t)(2 + place.index), 0, (uint64_t)bytes,
                                 access);
@@ -212,7 +239,7 @@ PlanOperand emit_value(Emit *e, ValueId v, int access)
     MemPlace place = e->mem->place[v.i];
     PlanOperand o = emit_place(e, place, memplan_value_bytes(e->m, v), access);
 
-    if (place.base == MEM_FRAME)
+    if (place.base == MEM_FRAME || place.base == MEM_HOST)
         o.buffer = e->mem->buffer[v.i];
     return o;
 }
@@ -221,6 +248,15 @@ PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access)
 {
     PlanOperand o =
         frame_operand(e, e->mem->scratch[e->node.i] + offset, bytes, access);
+
+    o.buffer = e->m->values.n + e->node.i;
+    return o;
+}
+
+PlanOperand emit_host_scratch(Emit *e, int64_t bytes)
+{
+    PlanOperand o = host_operand(e, e->mem->host_scratch[e->node.i], bytes,
+                                 PLAN_READ | PLAN_WRITE);
 
     o.buffer = e->m->values.n + e->node.i;
     return o;

@@ -38,6 +38,8 @@ typedef struct Emit {
                           it does less */
     uint32_t *atom;    /* by mesh atom: its row in the plan */
     int64_t frame_start; /* address of the step function's frame */
+    int64_t host_start;  /* address of the arena in host memory, and … */
+    int64_t host_frame_start; /* … of the step function's frame in it */
     FuncId f;          /* the function that is being emitted */
     NodeId node;
     uint32_t pos;      /* of the node in f's body */
@@ -53,7 +55,7 @@ void emit_fail(Emit *e, const char *fmt, ...) MC_PRINTF(2, 3);
 
 /* The registers of a segment, in this order: its frame, parameters, results,
  * the layer's part of each field it uses, the numbers of the microbatch and of
- * the layer. */
+ * the layer, its frame in host memory. */
 void emit_registers(Emit *e, FuncId f);
 
 PlanOperand emit_value(Emit *e, ValueId v, int access);
@@ -67,9 +69,13 @@ PlanOperand emit_state(Emit *e, TensorId t, Field f, int access);
 PlanOperand emit_state_next(Emit *e, TensorId t, Field f, int next, int access);
 /* `bytes` at `offset` of the current node's workspace. */
 PlanOperand emit_scratch(Emit *e, int64_t offset, int64_t bytes, int access);
+/* The current node's callee's frame in host memory. */
+PlanOperand emit_host_scratch(Emit *e, int64_t bytes);
 PlanOperand emit_microbatch(Emit *e);
 /* The number of the layer; 0 outside of layers. */
 PlanOperand emit_layer(Emit *e);
+/* Where a field's first slot lies. */
+uint64_t emit_state_address(const Emit *e, const MemState *s);
 /* The register of a layered field in function f's segment. */
 uint16_t emit_state_register(const Emit *e, FuncId f, TensorId t, Field field,
                              int next);
@@ -101,7 +107,8 @@ extern EmitCell *const emit_cells[OP_COUNT];
 
 EmitCell emit_call, emit_row, emit_read, emit_write, emit_accum, emit_clear,
     emit_host, emit_rope_table, emit_dot, emit_dots, emit_embed, emit_rows,
-    emit_route, emit_view, emit_attention, emit_collective, emit_slice, emit_sendrecv,
+    emit_route, emit_view, emit_attention, emit_collective, emit_slice,
+    emit_sendrecv, emit_move,
     emit_event, emit_none;
 
 /* ---- emit_comm.c --------------------------------------------------------- */

@@ -36,6 +36,13 @@ void emit_write(Emit *e, const Node *n)
                   emit_value(e, v, PLAN_READ));
 }
 
+/* To host memory, or from there: an `offload` or `fetch`. */
+void emit_move(Emit *e, const Node *n)
+{
+    emit_copy(e, emit_value(e, n->res, PLAN_WRITE),
+              emit_value(e, node_arg(e->m, n, 0), PLAN_READ));
+}
+
 void emit_clear(Emit *e, const Node *n)
 {
     Field f;

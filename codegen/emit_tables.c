@@ -217,7 +217,7 @@ static void field_emit(Emit *e, TensorId id, const TensorPart *part, Field f,
     const Type *type = type_of(e->m, t->type);
     PlanField field = {.kind = kind,
                        .dtype = emit_dtype(t->field_dtype[f]),
-                       .address = (uint64_t)s->address,
+                       .address = emit_state_address(e, s),
                        .layer_stride = (uint64_t)s->layer_stride};
     PlanSplit splits[IR_MAX_DIMS];
     const Layout *l;

@@ -15,6 +15,7 @@ static const struct {
     {"workspace", offsetof(MemReport, workspace)},
     {"comm", offsetof(MemReport, comm)},
     {"total", offsetof(MemReport, total)},
+    {"host", offsetof(MemReport, host)}, /* no part of the total */
 };
 
 static int64_t bytes_of(const MemReport *r, uint32_t class)

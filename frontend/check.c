@@ -508,6 +508,7 @@ void check_rules(Check *c)
     wsd_check(c);
     training_check(c);
     arch_check(c);
+    memory_check(c);
     if (!diag_errors(c->diag))
         borders_check(c);
 }
@@ -551,4 +552,5 @@ void check_built(Check *c)
 {
     for (uint32_t i = 0; i < schema_num_keys; i++)
         key_check_built(c, &schema_keys[i]);
+    memory_check_built(c);
 }

@@ -77,6 +77,7 @@ typedef struct {
 typedef struct {
     bool experts; /* in the place of the MLP */
     SpecCpComm cp_comm;
+    bool again; /* the backward computes it again from its input */
 } LayerKind;
 
 typedef struct {

@@ -32,9 +32,25 @@ static SpecCpComm cp_comm_of(const Spec *s, int64_t layer)
     return (SpecCpComm)list->v[layer < list->n ? layer : 0];
 }
 
+/* Full recomputation: of every layer, or (block) of the first of each stage. */
+static bool is_again(const Spec *s, int64_t layer)
+{
+    if (s->training.recompute.granularity != RECOMPUTE_FULL)
+        return false;
+    if (s->training.recompute.method != RECOMPUTE_BLOCK)
+        return true;
+    for (uint32_t i = 0; i < s->stages.n; i++) {
+        int64_t at = layer - s->stages.v[i].first_layer;
+        if (at >= 0 && at < s->stages.v[i].num_layers)
+            return at < s->training.recompute.num_layers;
+    }
+    return false;
+}
+
 static bool same_kind(const LayerKind *a, const LayerKind *b)
 {
-    return a->experts == b->experts && a->cp_comm == b->cp_comm;
+    return a->experts == b->experts && a->cp_comm == b->cp_comm &&
+           a->again == b->again;
 }
 
 void layers_build(Check *c)
@@ -46,7 +62,7 @@ void layers_build(Check *c)
     uint32_t nkinds = 0;
 
     for (int64_t l = 0; l < n; l++) {
-        LayerKind kind = {has_experts(s, l), cp_comm_of(s, l)};
+        LayerKind kind = {has_experts(s, l), cp_comm_of(s, l), is_again(s, l)};
         uint8_t k = 0;
         while (k < nkinds && !same_kind(&kinds[k], &kind))
             k++;

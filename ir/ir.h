@@ -160,6 +160,7 @@ typedef struct {
     bool expert;    /* its replicas are those of the expert grid: edp */
     AxisSet tied;   /* reserved axis set of a copy on two stages; 0: none */
     uint32_t fields; /* bit f: field f exists */
+    uint32_t host;   /* bit f: field f rests in host memory */
     DType field_dtype[FIELD_COUNT];
     LayoutId rest[FIELD_COUNT]; /* where the field rests between uses */
     InitKind init;

@@ -194,6 +194,8 @@ static void parse_field(Parser *p, Tensor *t)
     t->fields |= 1u << f;
     t->field_dtype[f] = parse_dtype(p);
     t->rest[f] = parse_layout(p);
+    if (lex_take_word(p, "host"))
+        t->host |= 1u << f;
 }
 
 static void parse_kind_set(Parser *p, Tensor *t)

@@ -91,7 +91,7 @@ static void print_fields(const Module *m, const Tensor *t, Buf *out)
             buf_puts(out, " ");
             layout_print(m, t->rest[f], out);
         }
-        buf_puts(out, "\n");
+        buf_puts(out, t->host >> f & 1 ? " host\n" : "\n");
     }
 }
 

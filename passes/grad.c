@@ -20,6 +20,7 @@
 typedef struct {
     bool done, joint;
     bool scanned; /* its call repeats it, so its parameters vary */
+    bool again;   /* a layer of which only the input is saved */
     FuncId bwd;
     uint32_t nresults;    /* of the forward, before saved values were added */
     Vec(ValueId) saved;   /* forward values, in the order of bwd's parameters */
@@ -227,6 +228,15 @@ static NodeId call_forward(GradPass *p, FuncId f, const Node *n)
     return ir_call(p->m, f, scan, values, args, results, n->loc);
 }
 
+/* Layers of one function are of one kind. */
+static void note_scan(GradPass *p, Scan scan)
+{
+    FuncGrad *callee = &p->of[scan.callee.i];
+
+    callee->scanned = scan.over != 0;
+    callee->again = scan.over == 'l' && spec_layer(p->spec, scan.first)->again;
+}
+
 /* Rebuilds the body so that every call passes on what the backward needs. */
 static void forward_calls(GradPass *p, FuncId f)
 {
@@ -242,7 +252,7 @@ static void forward_calls(GradPass *p, FuncId f)
             vec_push(&func_of(m, f)->body, old.body.v[i]);
             continue;
         }
-        p->of[call_scan(m, &n).callee.i].scanned = call_scan(m, &n).over != 0;
+        note_scan(p, call_scan(m, &n));
         grad_function(p, call_scan(m, &n).callee);
         made = call_forward(p, f, &n);
         for (uint32_t k = 0; k < n.nres; k++) {
@@ -368,26 +378,29 @@ static bool is_part_of(const char *module, SpecModule asked)
             strcmp(module, spec_module_word(MODULE_SHARED_EXPERTS)) == 0);
 }
 
+static bool in_modules(const Module *m, const Node *n, SpecChoiceList list)
+{
+    const char *word = sym_text(m->names, attr_sym(m, n->attrs, AK_MODULE));
+
+    for (uint32_t i = 0; i < list.n; i++)
+        if (is_part_of(word, (SpecModule)list.v[i]))
+            return true;
+    return false;
+}
+
 /* Whether the user wants v computed again although it is expensive:
  * everything in a layer, or what belongs to a module of recompute.modules. */
 static bool asked_again(const Grad *g, ValueId v)
 {
     const Spec *spec = g->pass->spec;
     const Node *n = &g->m->nodes.v[g->m->values.v[v.i].def.i];
-    const char *module =
-        sym_text(g->m->names, attr_sym(g->m, n->attrs, AK_MODULE));
-    SpecChoiceList asked = spec->training.recompute.modules;
-
     if (!g->info->scanned || n->op == OP_NONE || is_count(g->m, v))
         return false;
-    if (spec->training.recompute.granularity == RECOMPUTE_FULL)
+    if (g->info->again)
         return true;
-    if (spec->training.recompute.granularity == RECOMPUTE_NONE)
+    if (spec->training.recompute.granularity != RECOMPUTE_SELECTIVE)
         return false;
-    for (uint32_t i = 0; i < asked.n; i++)
-        if (is_part_of(module, (SpecModule)asked.v[i]))
-            return true;
-    return false;
+    return in_modules(g->m, n, spec->training.recompute.modules);
 }
 
 /* Computed again in the backward rather than saved, if that is possible. */
@@ -494,8 +507,7 @@ static void choose_saved(Remat *r)
     Grad *g = r->g;
     uint32_t n;
 
-    if (g->info->scanned &&
-        g->pass->spec->training.recompute.granularity == RECOMPUTE_FULL)
+    if (g->info->again)
         need_params(g);
     sort_needed(g);
     n = g->needed.n;
@@ -569,17 +581,71 @@ static int32_t given_again(const Grad *g, ValueId v)
     return -1;
 }
 
+/* Puts the last node of a body in front of position `pos`. */
+static void last_node_to(Func *f, uint32_t pos)
+{
+    NodeId moved = vec_last(&f->body);
+
+    memmove(f->body.v + pos + 1, f->body.v + pos,
+            (f->body.n - 1 - pos) * sizeof moved);
+    f->body.v[pos] = moved;
+}
+
+/* Whether the user wants a saved value of a layer in host memory: its node
+ * belongs to a module of offload.activations. */
+static bool asked_offload(const Grad *g, ValueId v)
+{
+    const Node *n = &g->m->nodes.v[g->m->values.v[v.i].def.i];
+
+    return g->info->scanned && n->op != OP_NONE &&
+           in_modules(g->m, n, g->pass->spec->training.offload.activations);
+}
+
+/* The forward saves `v` in host memory, as soon as it exists; the backward,
+ * whose parameter `param` it is, fetches it first thing. */
+static ValueId offload(Grad *g, ValueId v, ValueId *param)
+{
+    Module *m = g->m;
+    const Value saved = *value_of(m, v);
+    NodeId def = saved.def;
+    Loc loc = node_of(m, def)->loc;
+    uint32_t at = 0;
+    ValueMap map = {0};
+    ValueId away, back, name;
+
+    while (func_of(m, g->fwd)->body.v[at].i != def.i)
+        at++;
+    away = ir_op(m, g->fwd, OP_OFFLOAD, &v, 1, (AttrsId){0}, loc);
+    last_node_to(func_of(m, g->fwd), at + 1);
+    name = value_new(m, saved.type, sym_text(m->names, saved.name));
+    back = ir_op(m, g->bwd, OP_FETCH, &name, 1, (AttrsId){0}, loc);
+    last_node_to(func_of(m, g->bwd), 0);
+    value_of(m, back)->hint = saved.hint;
+    vmap_set(&map, *param, back);
+    func_substitute(m, g->bwd, &map);
+    vmap_free(&map);
+    *param = name;
+    return away;
+}
+
 static void settle_needs(Grad *g)
 {
+    uint32_t first = func_of(g->m, g->bwd)->params.n;
     Remat r = {.g = g};
 
     choose_saved(&r);
     place_recomputed(&r);
     for (uint32_t i = 0; i < g->info->saved.n; i++) {
-        int32_t given = given_again(g, g->info->saved.v[i]);
+        ValueId v = g->info->saved.v[i];
+        int32_t given = given_again(g, v);
         vec_push(&g->info->given, given);
+        if (given < 0 && asked_offload(g, v)) {
+            ValueId param = func_of(g->m, g->bwd)->params.v[first + i];
+            v = offload(g, v, &param);
+            func_of(g->m, g->bwd)->params.v[first + i] = param;
+        }
         if (given < 0)
-            vec_push(&func_of(g->m, g->fwd)->results, g->info->saved.v[i]);
+            vec_push(&func_of(g->m, g->fwd)->results, v);
     }
     vec_free(&r.saved);
     vmap_free(&r.to_bwd);

@@ -44,6 +44,7 @@ typedef struct {
 
 typedef struct {
     Planner *p;
+    bool host; /* of the frame in host memory */
     Vec(PackBuffer) bufs;
     Vec(Owner) owners;
 } Frame;
@@ -72,6 +73,18 @@ int64_t node_scratch(const Planner *p, NodeId id)
     return p->rules->scratch(p->m, id, p->rules->dialect);
 }
 
+/* What lives for one node in this frame. */
+static int64_t scratch_here(const Frame *fr, NodeId id)
+{
+    const Node *n = &fr->p->m->nodes.v[id.i];
+
+    if (!fr->host)
+        return node_scratch(fr->p, id);
+    return n->op == OP_CALL
+               ? fr->p->out->frame[call_scan(fr->p->m, n).callee.i].host
+               : 0;
+}
+
 static void frame_collect(Frame *fr, const Func *func)
 {
     Planner *p = fr->p;
@@ -79,13 +92,14 @@ static void frame_collect(Frame *fr, const Func *func)
     for (uint32_t pos = 0; pos < func->body.n; pos++) {
         NodeId id = func->body.v[pos];
         const Node *n = &p->m->nodes.v[id.i];
-        int64_t scratch = node_scratch(p, id);
+        int64_t scratch = scratch_here(fr, id);
         if (scratch)
             frame_add(fr, (Owner){true, id.i}, scratch, p->begin[pos],
                       p->done[pos]);
         for (uint32_t i = 0; i < n->nres; i++) {
             ValueId v = node_res(n, i);
-            if (value_root(p, v) == v.i && p->out->place[v.i].base == MEM_NONE)
+            if (value_root(p, v) == v.i && p->host[v.i] == fr->host &&
+                p->out->place[v.i].base == MEM_NONE)
                 frame_add(fr, (Owner){false, v.i}, memplan_value_bytes(p->m, v),
                           p->first[v.i], p->last[v.i]);
         }
@@ -98,11 +112,13 @@ static void frame_apply(Frame *fr)
 
     for (uint32_t i = 0; i < fr->bufs.n; i++) {
         int64_t offset = fr->bufs.v[i].offset;
+        uint32_t owner = fr->owners.v[i].owner;
         if (fr->owners.v[i].scratch)
-            out->scratch[fr->owners.v[i].owner] = offset;
+            (fr->host ? out->host_scratch : out->scratch)[owner] = offset;
         else
-            out->place[fr->owners.v[i].owner] =
-                (MemPlace){.base = MEM_FRAME, .offset = offset};
+            out->place[owner] =
+                (MemPlace){.base = fr->host ? MEM_HOST : MEM_FRAME,
+                           .offset = offset};
     }
 }
 
@@ -118,22 +134,31 @@ static void frame_spread(Planner *p, const Func *func)
     }
 }
 
-static void frame_pack(Planner *p, FuncId f)
+static PackResult frame_pack(Planner *p, const Func *func, bool host)
 {
-    const Func *func = &p->m->funcs.v[f.i];
     PackOptions options = {.work = SEARCH_WORK};
-    Frame fr = {.p = p};
+    Frame fr = {.p = p, .host = host};
     PackResult packed;
 
-    share_plan(p, f);
     frame_collect(&fr, func);
     pack_solve(p->arena, fr.bufs.v, fr.bufs.n, &options, &packed);
     frame_apply(&fr);
-    frame_spread(p, func);
-    p->out->frame[f.i] =
-        (MemFrame){packed.height, packed.lower_bound, packed.exact};
     vec_free(&fr.bufs);
     vec_free(&fr.owners);
+    return packed;
+}
+
+static void frames_pack(Planner *p, FuncId f)
+{
+    const Func *func = &p->m->funcs.v[f.i];
+    PackResult device, host;
+
+    share_plan(p, f);
+    device = frame_pack(p, func, false);
+    host = frame_pack(p, func, true);
+    frame_spread(p, func);
+    p->out->frame[f.i] = (MemFrame){device.height, device.lower_bound,
+                                    device.exact, host.height};
 }
 
 static void func_plan(Planner *p, FuncId f)
@@ -148,7 +173,7 @@ static void func_plan(Planner *p, FuncId f)
         if (n->op == OP_CALL)
             func_plan(p, call_scan(p->m, n).callee);
     }
-    frame_pack(p, f);
+    frames_pack(p, f);
 }
 
 /* ---- carried results ----------------------------------------------------- */
@@ -194,14 +219,17 @@ static Planner planner_new(Arena *a, const Module *m, const MemRules *rules)
     out->ntensors = m->tensors.n;
     out->place = arena_array(a, MemPlace, m->values.n);
     out->scratch = arena_array(a, int64_t, m->nodes.n);
+    out->host_scratch = arena_array(a, int64_t, m->nodes.n);
     out->frame = arena_array(a, MemFrame, m->funcs.n);
     out->report = arena_array(a, MemReport, out->npp);
     out->frame_start = arena_array(a, int64_t, out->npp);
+    out->host_frame_start = arena_array(a, int64_t, out->npp);
     p.parent = arena_array(a, uint32_t, m->values.n);
     p.first = arena_array(a, int32_t, m->values.n);
     p.last = arena_array(a, int32_t, m->values.n);
     p.def = arena_array(a, int32_t, m->values.n);
     p.planned = arena_array(a, bool, m->funcs.n);
+    p.host = host_values(a, m);
     effects_compute(a, m, &out->effects);
     return p;
 }

@@ -5,6 +5,9 @@
  *     0            address of @q.param        frame of the step function
  *     | params | grads | master, m, v | acc |  values … | callee's frame | …
  *
+ * What is offloaded has a second arena in host memory, laid out likewise: the
+ * state that rests there, and above it a second frame.
+ *
  * Every function has a frame, packed once from the lifetimes of its values;
  * a call's frame is one more temporary of its caller.  Parameters and results
  * belong to the caller and come as addresses, so one compiled layer serves
@@ -22,6 +25,7 @@ enum { MEM_ALIGN = 64 };
 typedef enum {
     MEM_NONE,
     MEM_FRAME,  /* in the frame of its function */
+    MEM_HOST,   /* in its frame in host memory */
     MEM_PARAM,  /* where the caller put parameter `index` */
     MEM_RESULT, /* where the caller wants result `index` */
     MEM_STATE   /* in tensor `index`, field `field` */
@@ -31,26 +35,30 @@ typedef struct {
     MemBase base;
     Field field;
     uint32_t index;
-    int64_t offset; /* bytes; MEM_FRAME only */
+    int64_t offset; /* bytes; MEM_FRAME and MEM_HOST only */
     int8_t next; /* MEM_STATE: of the layer so many further on */
     bool adds; /* MEM_STATE: made by adding to what is there, for an `accum` */
 } MemPlace;
 
-/* Layer slot j lies at address + j * layer_stride.  A tensor without layers
- * has one slot; a tensor that the stage does not hold has none. */
+/* Layer slot j lies at address + j * layer_stride, from the start of its arena.
+ * A tensor without layers has one slot; a tensor that the stage does not hold
+ * has none. */
 typedef struct {
     int64_t address, layer_stride, bytes; /* bytes of one slot */
     uint32_t slots;
+    bool host; /* in the arena in host memory */
 } MemState;
 
 typedef struct {
     int64_t bytes, lower_bound;
     bool exact; /* no smaller frame exists */
+    int64_t host; /* bytes of the frame in host memory */
 } MemFrame;
 
 /* The arena of one pipeline stage, by class; they add up to `total`. */
 typedef struct {
     int64_t params, grads, optimizer, activations, workspace, comm, total;
+    int64_t host; /* the arena in host memory, which is no part of the total */
     int64_t lower_bound; /* state and the most bytes alive at one time */
     uint32_t in_flight;  /* most microbatches between forward and backward */
 } MemReport;
@@ -61,10 +69,12 @@ typedef struct {
     uint32_t *buffer;  /* by ValueId: equal for values that share memory */
     int64_t *scratch;  /* by NodeId: its workspace or callee's frame, an offset
                           in the frame of its function */
+    int64_t *host_scratch; /* by NodeId: the callee's frame in host memory */
     MemFrame *frame;   /* by FuncId */
     MemState *state;   /* see memplan_state */
     MemReport *report; /* by pp coordinate: of its largest program */
-    int64_t *frame_start; /* by pp coordinate: where its programs' frames lie */
+    int64_t *frame_start; /* by pp coordinate: where its programs' frames lie, */
+    int64_t *host_frame_start; /* and those in host memory */
     Effects effects;
     uint32_t npp, ntensors;
 } MemPlan;

@@ -21,6 +21,7 @@ typedef struct {
      * share, or -1. */
     int32_t **carry;
     bool *planned; /* by FuncId */
+    bool *host;    /* by ValueId: it lies in host memory */
     /* By position in the function being planned: when its node may run. */
     int32_t *begin, *done;
 } Planner;
@@ -32,9 +33,15 @@ int64_t node_scratch(const Planner *p, NodeId id);
 
 /* ---- memplan_state.c ----------------------------------------------------- */
 
-/* Lays out the state of every stage; returns where the frame of pp begins. */
+/* Lays out the state of every stage, and says where the frame of one begins. */
 void state_plan(Planner *p);
-int64_t state_end(const MemPlan *p, uint32_t pp);
+int64_t state_end(const MemPlan *p, uint32_t pp, bool host);
+
+/* ---- memplan_host.c ------------------------------------------------------ */
+
+/* Which values lie in host memory: what `offload` makes, and where calls take
+ * it. */
+bool *host_values(Arena *a, const Module *m);
 
 /* ---- memplan_share.c ----------------------------------------------------- */
 

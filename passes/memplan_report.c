@@ -15,7 +15,7 @@ static int64_t state_sum(const MemPlan *p, uint32_t pp, Field f)
 
     for (uint32_t t = 1; t < p->ntensors; t++) {
         const MemState *s = memplan_state(p, pp, (TensorId){t}, f);
-        if (effect_field(p->m, (TensorId){t}, f) == f)
+        if (effect_field(p->m, (TensorId){t}, f) == f && !s->host)
             sum += s->bytes * s->slots;
     }
     return sum;
@@ -130,6 +130,7 @@ static MemReport report_of(Planner *p, FuncId f, uint32_t pp)
                    state_sum(p->out, pp, FIELD_V);
     peak_count(p, func, r);
     r->total = state + frame->bytes;
+    r->host = p->out->host_frame_start[pp] + frame->host;
     r->workspace = r->total - r->params - r->grads - r->optimizer -
                    r->activations - r->comm;
     r->lower_bound = state + frame->lower_bound;
@@ -141,14 +142,17 @@ void report_make(Planner *p, uint32_t entry)
 {
     uint32_t pp = entry % p->out->npp;
     MemReport r, *best = &p->out->report[pp];
-    int64_t bound;
+    int64_t bound, host;
 
-    p->out->frame_start[pp] = state_end(p->out, pp);
+    p->out->frame_start[pp] = state_end(p->out, pp, false);
+    p->out->host_frame_start[pp] = state_end(p->out, pp, true);
     r = report_of(p, p->m->entry.v[entry], pp);
     bound = MC_MAX(r.lower_bound, best->lower_bound);
+    host = MC_MAX(r.host, best->host);
     if (r.total > best->total)
         *best = r;
     best->lower_bound = bound;
+    best->host = host;
 }
 
 /* ---- does it fit? -------------------------------------------------------- */

@@ -229,6 +229,8 @@ static void home_read(Share *s, const Node *n)
     Field f;
     TensorId t = effects_target(s->p->m, n, &f);
 
+    if (s->p->m->tensors.v[t.i].host >> f & 1)
+        return; /* it is fetched */
     s->p->out->place[n->res.i] = state_place(s, t, f, false);
     s->p->out->place[n->res.i].next =
         (int8_t)attr_int(s->p->m, n->attrs, AK_NEXT, 0);
@@ -239,7 +241,8 @@ static void check_read(Share *s, const Node *n)
     Field f;
     TensorId t = effects_target(s->p->m, n, &f);
 
-    if (!state_rests(s, n->res, t, f, value_def(s, n->res),
+    if (s->p->out->place[n->res.i].base == MEM_STATE &&
+        !state_rests(s, n->res, t, f, value_def(s, n->res),
                      s->p->last[n->res.i]))
         s->p->out->place[n->res.i] = (MemPlace){0};
 }
@@ -277,6 +280,7 @@ static void home_written(Share *s, const Node *n, int32_t pos)
     MemPlace *place = &s->p->out->place[v.i];
 
     if (place->base != MEM_NONE || !field_fits(s, v, t, f) ||
+        (s->p->m->tensors.v[t.i].host >> f & 1) ||
         !state_unused(s, t, f, value_def(s, v), pos) ||
         !readers_over(s, v, t, f) ||
         !state_rests(s, v, t, f, pos, s->p->last[v.i]))
@@ -384,7 +388,8 @@ static bool share_try(Share *s, const Node *n, uint32_t arg, uint32_t res,
     uint32_t old = value_root(p, node_arg(p->m, n, arg));
     uint32_t made = value_root(p, node_res(n, res));
 
-    if (old == made || p->out->place[old].base != MEM_NONE ||
+    if (old == made || p->host[old] != p->host[made] ||
+        p->out->place[old].base != MEM_NONE ||
         p->last[old] != p->done[pos] ||
         (p->last[made] == p->done[pos] && n->op != OP_CALL) ||
         !node_may_share(p, n, arg, res) ||

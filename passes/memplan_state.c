@@ -134,17 +134,19 @@ static int64_t slot_bytes(const Module *m, TensorId t, Field f)
                                       : 0;
 }
 
-static int64_t field_place(Planner *p, uint32_t pp, TensorId id, Field f,
-                           int64_t at)
+/* Behind `end`, that of the arena which it belongs to. */
+static void field_place(Planner *p, uint32_t pp, TensorId id, Field f,
+                        int64_t *end)
 {
-    int64_t bytes = slot_bytes(p->m, id, f);
+    int64_t bytes = slot_bytes(p->m, id, f), at;
     uint32_t slots = memplan_layers(p->m, pp, id);
+    bool host = (p->m->tensors.v[id.i].host >> f & 1) != 0;
 
     if (bytes == 0)
-        return at;
-    at = (at + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
-    *state_at(p->out, pp, id, f) = (MemState){at, bytes, bytes, slots};
-    return at + bytes * slots;
+        return;
+    at = (end[host] + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
+    *state_at(p->out, pp, id, f) = (MemState){at, bytes, bytes, slots, host};
+    end[host] = at + bytes * slots;
 }
 
 void state_plan(Planner *p)
@@ -155,21 +157,22 @@ void state_plan(Planner *p)
     for (uint32_t pp = 0; pp < p->out->npp; pp++) {
         uint32_t nclasses;
         Class *classes = classes_of(p, pp, &nclasses);
-        int64_t at = 0;
+        int64_t end[2] = {0, 0};
         for (uint32_t f = 0; f < MC_LEN(FIELDS); f++)
             for (uint32_t i = 0; i < nclasses; i++)
-                at = field_place(p, pp, classes[i].t, FIELDS[f], at);
+                field_place(p, pp, classes[i].t, FIELDS[f], end);
     }
 }
 
-int64_t state_end(const MemPlan *p, uint32_t pp)
+int64_t state_end(const MemPlan *p, uint32_t pp, bool host)
 {
     int64_t end = 0;
 
     for (uint32_t t = 1; t < p->ntensors; t++)
         for (uint32_t f = 0; f < FIELD_COUNT; f++) {
             const MemState *s = state_at(p, pp, (TensorId){t}, (Field)f);
-            end = MC_MAX(end, s->address + s->layer_stride * s->slots);
+            if (s->host == host)
+                end = MC_MAX(end, s->address + s->layer_stride * s->slots);
         }
     return (end + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
 }

@@ -305,6 +305,40 @@ static void load_metric(Update *u)
                         tokens * u->spec->model.moe.top_k, false, u->loc)));
 }
 
+/* ---- what rests in host memory ------------------------------------------- */
+
+static int64_t elements(const Module *m, uint32_t t)
+{
+    const Tensor *tensor = &m->tensors.v[t];
+
+    return type_elems(&tensor->logical) *
+           (tensor->per_layer
+                ? tensor_layers(m, (TensorId){t}, 0, m->nlayers)
+                : 1);
+}
+
+/* Master copies and moments of the first tensors, as many as come closest to
+ * the fraction asked for. */
+static void offload_state(Update *u)
+{
+    const uint32_t fields =
+        1u << FIELD_MASTER | 1u << FIELD_M | 1u << FIELD_V;
+    double want = 0, have = 0;
+
+    for (uint32_t i = 1; i < u->m->tensors.n; i++)
+        if (is_trained(u->m, i))
+            want += (double)elements(u->m, i);
+    want *= u->spec->training.offload.optimizer;
+    for (uint32_t i = 1; i < u->m->tensors.n; i++) {
+        Tensor *t = &u->m->tensors.v[i];
+        double size = (double)elements(u->m, i);
+        if (!is_trained(u->m, i) || have + size / 2 > want)
+            continue;
+        t->host = t->fields & fields;
+        have += size;
+    }
+}
+
 static TensorId loss_tensor(const Module *m)
 {
     return tensor_find(m, sym_intern(m->names, "loss"));
@@ -323,6 +357,7 @@ bool pass_optimizer(Module *m, const Spec *spec)
         vec_push(&func_of(m, u.f)->body, old.body.v[i]);
     vec_free(&old.body);
     complete_gradients(&u);
+    offload_state(&u);
     norm = gradient_norm(&u);
     scalars(&u, norm);
     for (uint32_t i = 1; i < m->tensors.n; i++)

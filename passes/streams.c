@@ -86,9 +86,9 @@ static bool is_collective(const Node *n)
     return (op_info[n->op].flags & OPF_COMM) && !is_message(n);
 }
 
-static bool is_name(const Node *n)
+static bool is_name(const Module *m, const Node *n)
 {
-    return n->op == OP_READ || n->op == OP_WRITE;
+    return (n->op == OP_READ || n->op == OP_WRITE) && !streams_moves_memory(m, n);
 }
 
 /* Odd channels carry gradients backward (see pipeline.c). */
@@ -115,6 +115,8 @@ static Stream stream_of(const Module *m, const Node *n)
 
     if (is_message(n))
         return message_stream(m, n);
+    if (streams_moves_memory(m, n))
+        return STREAM_COPY;
     for (size_t i = 0; i < MC_LEN(axes); i++)
         if (set & mesh_axis(m, axes[i].axis))
             return axes[i].stream;
@@ -137,7 +139,7 @@ static bool has_slack(const Streams *s, uint32_t pos)
 
     for (uint32_t i = pos + 1; i < f->body.n; i++) {
         const Node *next = node_get(s, f->body.v[i]);
-        if (is_name(next))
+        if (is_name(s->m, next))
             continue;
         return !uses(s, next, n);
     }
@@ -177,7 +179,7 @@ static bool has_company(const Streams *s, uint32_t pos)
 
     while (pos-- > 0) {
         const Node *before = node_get(s, f->body.v[pos]);
-        if (!is_name(before))
+        if (!is_name(s->m, before))
             return before->op == n->op && before->stream == stream_of(s->m, n);
     }
     return false;
@@ -196,7 +198,7 @@ static bool is_async(const Streams *s, uint32_t pos)
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
     BlockMoves moves = streams_block_moves(s->m, n);
 
-    if (is_message(n) || is_loose(s, pos))
+    if (is_message(n) || streams_moves_memory(s->m, n) || is_loose(s, pos))
         return true;
     return is_collective(n) && !s->serial[stream_of(s->m, n)] &&
            !moves.before && !moves.after &&
@@ -290,15 +292,15 @@ static void operand_pend(Streams *s, ValueId v, Ticket ticket)
         state_pend(s, named->tensor, named->field, ticket);
 }
 
-/* A send also ends before the next one on its stream begins, or its buffer
- * could not be used again until something else waits. */
+/* A send, or a write to host memory, also ends before the next one on its stream
+ * begins, or its buffer could not be used again until something else waits. */
 static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
 {
     Ticket before = {stream, s->issued[stream]};
     Ticket ticket = {stream, ++s->issued[stream]};
 
     /* What was sent last can be overwritten from here on. */
-    if (n->op == OP_SEND)
+    if (n->op == OP_SEND || (n->op == OP_WRITE && s->computed[stream]))
         require(s, step, before);
     for (uint32_t i = 0; i < n->nargs; i++) {
         ValueId v = node_arg(s->m, n, i);
@@ -355,9 +357,9 @@ static void step_add(Streams *s, uint32_t pos)
     Step step = {.node = s->m->funcs.v[s->f.i].body.v[pos]};
     Node *n = node_of(s->m, step.node);
 
-    if (n->op == OP_READ) {
+    if (is_name(s->m, n) && n->op == OP_READ) {
         step_read(s, n);
-    } else if (n->op == OP_WRITE) {
+    } else if (is_name(s->m, n)) {
         step_write(s, &step, n);
     } else if (is_async(s, pos)) {
         n->stream = (uint16_t)stream_of(s->m, n);
@@ -472,7 +474,7 @@ static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
     Stream stream = step->stream;
     Loc loc = n->loc;
 
-    if (has_waits(step) || (n->stream == STREAM_COMPUTE && !is_name(n)))
+    if (has_waits(step) || (n->stream == STREAM_COMPUTE && !is_name(s->m, n)))
         s->mark = 0;
     waits_insert(s, event, step, loc);
     if (step->start)
@@ -524,6 +526,7 @@ static void func_order(Streams *s, FuncId f)
     if (s->grads_overlap)
         streams_sink_sums(s->m, s->fx, f);
     streams_delay_products(s->m, s->fx, f);
+    streams_fetch_early(s->m, f);
     func_begin(s, f);
     for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++)
         step_add(s, pos);

@@ -26,6 +26,13 @@ void streams_fill_buckets(Module *m, FuncId f, int64_t most);
 /* Adds up what collectives have summed as late as the next such collective. */
 void streams_sink_sums(Module *m, const Effects *fx, FuncId f);
 
+/* ---- streams_fetch.c ----------------------------------------------------- */
+
+/* Whether a node copies between the memory of the device and the host's. */
+bool streams_moves_memory(const Module *m, const Node *n);
+/* Lets reads from host memory begin one node earlier. */
+void streams_fetch_early(Module *m, FuncId f);
+
 /* ---- streams_delay.c ----------------------------------------------------- */
 
 /* Puts products that nobody waits for behind collectives that somebody waits

@@ -215,6 +215,9 @@ static void a_run_uses_what_was_planned(void **state)
         {8, "parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.sp=true"},
         {4, "parallel.pp=2 parallel.dp=2 parallel.sharding=optim"},
         {4, "parallel.dp=4 parallel.sharding=optim_grads_params"},
+        {2, "parallel.pp=2 training.optimizer.type=adamw "
+            "training.offload.activations=[mlp,core_attn] "
+            "training.offload.optimizer=0.5"},
     };
 
     (void)state;
@@ -231,6 +234,34 @@ static void a_run_uses_what_was_planned(void **state)
     }
 }
 
+/* ---- offloading ---------------------------------------------------------- */
+
+/* Where bytes lie changes none of them. */
+static void offloading_changes_nothing(void **state)
+{
+    static const char *const sets[] = {
+        "training.optimizer.type=adamw",
+        "training.optimizer.type=adamw training.precision=bf16 parallel.pp=2",
+        "training.optimizer.type=adamw parallel.dp=2 "
+        "parallel.sharding=optim_grads_params",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(sets); i++) {
+        char all[512];
+        snprintf(all, sizeof all,
+                 "%s training.offload.activations=[core_attn,mlp] "
+                 "training.offload.optimizer=1", sets[i]);
+        case_train("here", sets[i]);
+        case_train("away", all);
+        case_same_file("here.saved/weights.safetensors",
+                       "away.saved/weights.safetensors", 0);
+        case_same_file("here.saved/grads.safetensors",
+                       "away.saved/grads.safetensors", 0);
+        assert_int_equal(case_shell("rm -rf here* away*"), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +272,7 @@ int main(void)
         cmocka_unit_test(activations_follow),
         cmocka_unit_test(too_many_ranks_are_not_started),
         cmocka_unit_test(a_run_uses_what_was_planned),
+        cmocka_unit_test(offloading_changes_nothing),
     };
 
     return cmocka_run_group_tests(tests, case_enter, case_leave);

@@ -18,6 +18,7 @@ export MEGAC_CACHE="$PWD/cache"
 batch=4 # sequences per microbatch, of all replicas together
 precision=fp32
 degrees=""
+training="steps=5"
 dp=1
 recompute=none
 counts="1 4" # microbatches
@@ -98,6 +99,14 @@ full) degrees="" recompute=full ;;
 selective) degrees="cp=2" recompute=selective ;;
 fulltp) degrees="tp=2 sp=true pp=2 vpp=2" recompute=full counts=4 ;;
 bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
+# What is computed again, or lies in host memory meanwhile.
+again) degrees="pp=2" training="recompute.granularity=full" ;;
+block) degrees="pp=2"
+    training="recompute={granularity: full, method: block, num_layers: 1}" ;;
+parts) degrees="tp=2 sp=true"
+    training="recompute={granularity: selective, modules: [core_attn, mlp]}" ;;
+offload) degrees="pp=2"
+    training="offload={activations: [core_attn, mlp], optimizer: 1}" ;;
 # zeroN-…: what rests in shards, beside each other axis.
 zero?-dp4) dp=4 ;;
 zero?-tp2) degrees="tp=2 sp=true" dp=2 ;;
@@ -129,7 +138,8 @@ for microbatches in $counts; do
     set -- --set training.precision=$precision --set parallel.dp=$dp \
         --set training.recompute.granularity=$recompute \
         --set training.micro_batch_size=$sequences \
-        --set training.global_batch_size=$((batch * microbatches))
+        --set training.global_batch_size=$((batch * microbatches)) \
+        --set "training.$training"
     for degree in $degrees; do
         set -- "$@" --set "parallel.$degree"
     done

@@ -428,7 +428,8 @@ static void not_built_yet(void **state)
         {"fp16 training", "training.precision=fp16"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
-        {"offloading", "training.offload.activations=[mlp]"},
+        {"recomputing groups of layers",
+         "training.recompute={granularity: full, num_layers: 2}"},
         {"turning overlap off", "parallel.overlap.p2p=false"},
     };
 

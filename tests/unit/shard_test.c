@@ -126,6 +126,84 @@ static void carries_have_one_buffer(void **state)
     emit_close(&b);
 }
 
+/* ---- what lies elsewhere ------------------------------------------------- */
+
+static void open_one(EmitBench *b, const char *one, const char *two)
+{
+    emit_open_spec(b, llama, (const char *[]){one, two, NULL});
+    emit_load(b);
+}
+
+/* Adam's two moments, all of them, or of those first tensors that come closest
+ * to half of 38,176 numbers: the table, norm1, q, k, v, proj and norm2 of all
+ * layers are 1,536 + 4 (32 + 4*1,024 + 32) = 18,176; gate, up and down of all
+ * layers, 6,144 each, are too large; the head's 1,536 make 19,712. */
+static void moments_lie_in_host_memory(void **state)
+{
+    enum { HALF = 2 * 48 * 32 + LAYERS * (32 + 4 * 32 * 32 + 32) };
+    EmitBench b;
+
+    (void)state;
+    open_one(&b, "training.offload.optimizer=1", NULL);
+    assert_int_equal(b.mem->report[0].host, 2 * 4 * PARAMS);
+    assert_int_equal(b.mem->report[0].optimizer, 0);
+    emit_close(&b);
+    open_one(&b, "training.offload.optimizer=0.5", NULL);
+    assert_int_equal(b.mem->report[0].host, 2 * 4 * HALF);
+    assert_int_equal(b.mem->report[0].optimizer, 2 * 4 * (PARAMS - HALF));
+    emit_close(&b);
+}
+
+/* Of the MLP, gate and up of each layer and token are saved: 48 numbers each;
+ * of attention its output, 32, and a number per head. */
+static void activations_lie_in_host_memory(void **state)
+{
+    enum { TOKENS = 16, MLP = LAYERS * TOKENS * 2 * 48 * 4 };
+    enum { ATTENTION = LAYERS * TOKENS * (32 + 8) * 4 };
+    EmitBench b;
+    int64_t all;
+
+    (void)state;
+    open_one(&b, "parallel.pp=1", NULL);
+    all = b.mem->report[0].activations;
+    assert_int_equal(b.mem->report[0].host, 0);
+    emit_close(&b);
+    open_one(&b, "training.offload.activations=[mlp]", NULL);
+    assert_int_equal(b.mem->report[0].host, MLP);
+    assert_int_equal(b.mem->report[0].activations, all - MLP);
+    emit_close(&b);
+    open_one(&b, "training.offload.activations=[mlp, core_attn]", NULL);
+    assert_int_equal(b.mem->report[0].host, MLP + ATTENTION);
+    assert_int_equal(b.mem->report[0].activations, all - MLP - ATTENTION);
+    emit_close(&b);
+}
+
+/* With all layers computed again only their inputs are saved; of the first of
+ * each stage, only those of the first. */
+static void blocks_save_the_inputs_of_first_layers(void **state)
+{
+    EmitBench b;
+    int64_t none[2], all[2], block[2];
+
+    (void)state;
+    open_one(&b, "parallel.pp=2", NULL);
+    none[0] = b.mem->report[0].activations;
+    none[1] = b.mem->report[1].activations;
+    emit_close(&b);
+    open_one(&b, "parallel.pp=2", "training.recompute.granularity=full");
+    all[0] = b.mem->report[0].activations;
+    all[1] = b.mem->report[1].activations;
+    emit_close(&b);
+    open_one(&b, "parallel.pp=2", "training.recompute={granularity: full, "
+                                  "method: block, num_layers: 1}");
+    block[0] = b.mem->report[0].activations;
+    block[1] = b.mem->report[1].activations;
+    emit_close(&b);
+    assert_true(all[0] < none[0] && all[1] < none[1]);
+    assert_int_equal(block[0], (none[0] + all[0]) / 2);
+    assert_int_equal(block[1], (none[1] + all[1]) / 2);
+}
+
 /* ---- what is moved ------------------------------------------------------- */
 
 typedef struct {
@@ -215,6 +293,9 @@ int main(void)
         cmocka_unit_test(each_rank_holds_its_eighth),
         cmocka_unit_test(two_layers_are_gathered),
         cmocka_unit_test(carries_have_one_buffer),
+        cmocka_unit_test(moments_lie_in_host_memory),
+        cmocka_unit_test(activations_lie_in_host_memory),
+        cmocka_unit_test(blocks_save_the_inputs_of_first_layers),
         cmocka_unit_test(weights_are_gathered_once_each_way),
         cmocka_unit_test(weights_of_a_layer_are_a_bucket),
         cmocka_unit_test(buckets_have_a_size),
