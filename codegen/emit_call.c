@@ -68,26 +68,39 @@ static void result(Call *c, uint32_t i)
          whole ? 0 : piece_bytes(c, v, (char)mode));
 }
 
+/* A field of the layer at which this scan begins. */
+static PlanOperand first_layer(Call *c, const StateUse *use, const MemState *s)
+{
+    Emit *e = c->e;
+    PlanOperand o;
+
+    if (e->mem->effects.func[e->f.i].layer) {
+        o = emit_state(e, use->tensor, use->field, PLAN_READ);
+        o.offset += c->scan.first * s->layer_stride;
+    } else {
+        uint32_t slot = memplan_slot(e->m, e->pp, use->tensor,
+                                     (uint32_t)c->scan.first);
+        o = plan_address(emit_state_address(e, s) +
+                             slot * (uint64_t)s->layer_stride,
+                         (uint64_t)s->bytes, PLAN_READ);
+        o.buffer = plan_state_buffer(emit_state_address(e, s));
+    }
+    o.offset += use->next * s->layer_stride;
+    return o;
+}
+
 /* The tensors of the layer: handed on, or chosen by this scan. */
 static void layer_state(Call *c, const StateUse *use)
 {
     Emit *e = c->e;
-    PlanOperand o = emit_state(e, use->tensor, use->field, PLAN_READ);
     const MemState *s = memplan_state(e->mem, e->pp, use->tensor, use->field);
-    int64_t slot;
 
-    if (c->scan.over == 'l') {
-        slot = memplan_slot(e->m, e->pp, use->tensor,
-                            (uint32_t)c->scan.first);
-        slot += use->next;
-        o = plan_address(emit_state_address(e, s) +
-                             (uint64_t)(slot * s->layer_stride),
-                         (uint64_t)s->bytes, PLAN_READ);
-        o.buffer = plan_state_buffer(emit_state_address(e, s));
-        push(c, o, s->layer_stride);
-    } else {
-        push(c, o, 0);
-    }
+    if (c->scan.over == 'l')
+        push(c, first_layer(c, use, s), c->scan.step * s->layer_stride);
+    else
+        push(c, emit_state_next(e, use->tensor, use->field, use->next,
+                                PLAN_READ),
+             0);
 }
 
 static void registers(Call *c, bool last)
@@ -110,6 +123,15 @@ static void registers(Call *c, bool last)
         push(c, emit_host_scratch(e, e->mem->frame[c->scan.callee.i].host), 0);
 }
 
+/* Whether a result of this function lies where its parameter does. */
+static bool is_carried(const Emit *e, MemPlace param, MemPlace result)
+{
+    const int32_t *carried = e->mem->carried[e->f.i];
+
+    return carried && param.base == MEM_PARAM && result.base == MEM_RESULT &&
+           carried[result.index] == (int32_t)param.index;
+}
+
 static void carries_begin(Call *c)
 {
     Emit *e = c->e;
@@ -119,7 +141,8 @@ static void carries_begin(Call *c)
         if (call_arg_mode(e->m, c->n, i) != MODE_CARRY)
             continue;
         to = node_res(c->n, (uint32_t)memplan_carry_result(e->m, c->n, i));
-        if (!memplan_same_place(e->mem->place[from.i], e->mem->place[to.i]))
+        if (!memplan_same_place(e->mem->place[from.i], e->mem->place[to.i]) &&
+            !is_carried(e, e->mem->place[from.i], e->mem->place[to.i]))
             emit_copy(e, emit_value(e, to, PLAN_WRITE),
                       emit_value(e, from, PLAN_READ));
     }

@@ -552,5 +552,4 @@ void check_built(Check *c)
 {
     for (uint32_t i = 0; i < schema_num_keys; i++)
         key_check_built(c, &schema_keys[i]);
-    memory_check_built(c);
 }

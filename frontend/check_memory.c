@@ -45,18 +45,3 @@ void memory_check(Check *c)
 {
     offload_check(c);
 }
-
-/* ---- not built yet ------------------------------------------------------- */
-
-void memory_check_built(Check *c)
-{
-    const Spec *s = c->spec;
-
-    if (s->training.recompute.granularity == RECOMPUTE_FULL &&
-        s->training.recompute.method == RECOMPUTE_UNIFORM &&
-        s->training.recompute.num_layers > 1)
-        check_fail(c, "MC0013", "training.recompute.num_layers",
-                   "recompute.num_layers = %lld with method: uniform: "
-                   "recomputing groups of layers is not built yet",
-                   (long long)s->training.recompute.num_layers);
-}

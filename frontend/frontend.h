@@ -77,7 +77,8 @@ typedef struct {
 typedef struct {
     bool experts; /* in the place of the MLP */
     SpecCpComm cp_comm;
-    bool again; /* the backward computes it again from its input */
+    bool again; /* the backward computes it again from its input, … */
+    int64_t group; /* … or from that of the first of so many layers */
 } LayerKind;
 
 typedef struct {
@@ -184,6 +185,8 @@ int64_t spec_full_steps(const Spec *s);
 /* Whether the MLP has a gate beside the up projection. */
 bool spec_gated(const Spec *s);
 const LayerKind *spec_layer(const Spec *s, int64_t layer);
+/* The layer behind the last one of the stage that holds `layer`. */
+int64_t spec_stage_end(const Spec *s, int64_t layer);
 StageTable stage_table(const Spec *s);
 /* Whether the second half of the stages runs up the ranks again. */
 bool spec_v_shaped(const Spec *s);

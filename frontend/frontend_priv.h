@@ -172,7 +172,6 @@ void moe_check(Check *c);
 
 /* check_memory.c: of recomputation and offloading. */
 void memory_check(Check *c);
-void memory_check_built(Check *c);
 
 /* For a value that another key brought about. */
 void spec_set_loc(Spec *s, const char *path, Loc loc);

@@ -47,10 +47,18 @@ static bool is_again(const Spec *s, int64_t layer)
     return false;
 }
 
+static int64_t group_of(const Spec *s, int64_t layer)
+{
+    bool groups = s->training.recompute.method == RECOMPUTE_UNIFORM &&
+                  is_again(s, layer);
+
+    return groups ? s->training.recompute.num_layers : 1;
+}
+
 static bool same_kind(const LayerKind *a, const LayerKind *b)
 {
     return a->experts == b->experts && a->cp_comm == b->cp_comm &&
-           a->again == b->again;
+           a->again == b->again && a->group == b->group;
 }
 
 void layers_build(Check *c)
@@ -62,7 +70,8 @@ void layers_build(Check *c)
     uint32_t nkinds = 0;
 
     for (int64_t l = 0; l < n; l++) {
-        LayerKind kind = {has_experts(s, l), cp_comm_of(s, l), is_again(s, l)};
+        LayerKind kind = {has_experts(s, l), cp_comm_of(s, l), is_again(s, l),
+                          group_of(s, l)};
         uint8_t k = 0;
         while (k < nkinds && !same_kind(&kinds[k], &kind))
             k++;
@@ -76,4 +85,15 @@ void layers_build(Check *c)
 const LayerKind *spec_layer(const Spec *s, int64_t layer)
 {
     return &s->layers.kinds[s->layers.of[layer]];
+}
+
+int64_t spec_stage_end(const Spec *s, int64_t layer)
+{
+    for (uint32_t i = 0; i < s->stages.n; i++) {
+        const Stage *stage = &s->stages.v[i];
+        int64_t end = stage->first_layer + stage->num_layers;
+        if (layer >= stage->first_layer && layer < end)
+            return end;
+    }
+    mc_bug(__FILE__, __LINE__, "layer %lld is on no stage", (long long)layer);
 }

@@ -65,18 +65,61 @@ static FuncId *build_layers(Model *x)
     return layers;
 }
 
+/* `count` layers of one kind, one after the other: what is computed again as a
+ * whole, from the input of its first. */
+static FuncId build_group(Model *x, FuncId layer, int64_t count)
+{
+    const char *of = sym_text(x->m->names, func_of(x->m, layer)->name);
+    const char *name =
+        arena_printf(x->m->arena, "%ss.%lld", of, (long long)count);
+    FuncId f = func_find(x->m, sym_intern(x->m->names, name));
+    Scan scan = {.callee = layer, .over = 'l', .count = count};
+    ValueId in;
+    NodeId n;
+
+    if (f.i)
+        return f;
+    f = model_begin(x, name, "model.num_layers");
+    in = func_param(x->m, f, model_type(x, x->compute, "sbh"), "x");
+    model_hint(x, in, "residual");
+    n = ir_call(x->m, f, scan, &in, ">", ">", x->loc);
+    model_result(x, model_name(x, node_res(node_of(x->m, n), 0), "y"));
+    return f;
+}
+
+/* Layers `first` to `end` of one kind.  Groups are counted anew in each stage,
+ * and its last one may be smaller. */
+static ValueId scan_run(Model *x, FuncId micro, FuncId layer, int64_t first,
+                        int64_t end, ValueId y)
+{
+    int64_t size = spec_layer(x->spec, first)->group;
+
+    while (first < end) {
+        int64_t left = MC_MIN(end, spec_stage_end(x->spec, first)) - first;
+        Scan scan = {.callee = layer, .over = 'l', .first = first};
+        NodeId n;
+        scan.step = MC_MIN(size, left);
+        scan.count = size > 1 ? left / scan.step : end - first;
+        if (size > 1)
+            scan.callee = build_group(x, layer, scan.step);
+        x->f = micro;
+        n = ir_call(x->m, micro, scan, &y, ">", ">", x->loc);
+        y = node_res(node_of(x->m, n), 0);
+        first += scan.count * MC_MAX(scan.step, 1);
+    }
+    return y;
+}
+
 /* A scan over each run of layers of one kind, one after the other. */
 static ValueId scan_layers(Model *x, const FuncId *layers, ValueId y)
 {
     const uint8_t *of = x->spec->layers.of;
+    FuncId micro = x->f;
 
     for (int64_t first = 0, end; first < x->layers; first = end) {
-        Scan scan = {layers[of[first]], 'l', first, 0, false};
-        NodeId n;
         for (end = first; end < x->layers && of[end] == of[first]; end++)
-            scan.count++;
-        n = ir_call(x->m, x->f, scan, &y, ">", ">", x->loc);
-        y = node_res(node_of(x->m, n), 0);
+            ;
+        y = scan_run(x, micro, layers[of[first]], first, end, y);
     }
     return y;
 }
@@ -89,7 +132,7 @@ static FuncId build_micro(Model *x, TensorId loss)
     FuncId f = model_begin(x, "micro", "training.micro_batch_size");
     ValueId args[3];
     uint32_t nargs = batch_params(x, f, model_type(x, DT_I32, "sb"), args);
-    Scan once = {embed, 0, 0, 1, false};
+    Scan once = {.callee = embed, .count = 1};
     NodeId n = ir_call(x->m, f, once, args, ".", ".", x->loc);
 
     args[0] = scan_layers(x, layers, node_res(node_of(x->m, n), 0));
@@ -115,7 +158,8 @@ static FuncId build_step(Model *x, FuncId micro)
     FuncId f = model_begin(x, "step", "training.global_batch_size");
     TypeId ids = model_type(x, DT_I32, "sb");
     TypeId all = type_with_first(x->m, ids, 'm', x->m->microbatches);
-    Scan scan = {micro, 'm', 0, x->m->microbatches, false};
+    Scan scan = {
+        .callee = micro, .over = 'm', .count = x->m->microbatches};
     ValueId args[3];
     uint32_t nargs = batch_params(x, f, all, args);
 

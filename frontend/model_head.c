@@ -112,7 +112,7 @@ FuncId model_head(Model *x, TensorId loss)
     FuncId f = model_begin(x, "head", "model.vocab_size");
     ValueId in = func_param(x->m, f, model_type(x, x->compute, "sbh"), "x");
     TypeId ids = model_type(x, DT_I32, "sb");
-    Scan scan = {chunk, 's', 0, chunks, false};
+    Scan scan = {.callee = chunk, .over = 's', .count = chunks};
     ValueId args[3];
 
     args[1] = func_param(x->m, f, ids, "labels");

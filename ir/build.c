@@ -168,6 +168,7 @@ Scan call_scan(const Module *m, const Node *n)
         .first = attr_int(m, n->attrs, AK_FIRST, 0),
         .count = attr_int(m, n->attrs, AK_COUNT, 1),
         .reverse = attr_int(m, n->attrs, AK_REVERSE, 0) != 0,
+        .step = attr_int(m, n->attrs, AK_STEP, 1),
     };
 }
 
@@ -184,7 +185,7 @@ static Attr mode_list(Module *m, AttrKey key, const char *modes)
 NodeId ir_call(Module *m, FuncId f, Scan scan, const ValueId *args,
                const char *arg_modes, const char *res_modes, Loc loc)
 {
-    Attr list[7];
+    Attr list[8];
     uint32_t n = 0;
 
     list[n++] = attr_of_func(AK_CALLEE, scan.callee);
@@ -195,6 +196,8 @@ NodeId ir_call(Module *m, FuncId f, Scan scan, const ValueId *args,
     list[n++] = attr_of_int(AK_COUNT, scan.count);
     if (scan.reverse)
         list[n++] = attr_of_int(AK_REVERSE, 1);
+    if (scan.step > 1)
+        list[n++] = attr_of_int(AK_STEP, scan.step);
     list[n++] = mode_list(m, AK_ARGS, arg_modes);
     list[n++] = mode_list(m, AK_RESULTS, res_modes);
     return build(m, f, OP_CALL, args, (uint32_t)strlen(arg_modes),

@@ -25,6 +25,7 @@ typedef struct {
     uint32_t pc;        /* index of the next node in the body */
     EvalValue **slot;   /* by Eval.slot_of: the function's values */
     int64_t layer, mb;  /* registers; -1 is unset */
+    int64_t base;       /* the caller's layer, from which a scan counts */
     NodeId call;        /* the node that called; 0 for an entry */
     Scan scan;
     int64_t done;       /* iterations finished */

@@ -111,7 +111,8 @@ static void iteration_start(Eval *e, EvalRank *r)
     }
     frame->pc = 0;
     if (frame->scan.over == 'l')
-        frame->layer = frame->scan.first + iteration(frame);
+        frame->layer = frame->base + frame->scan.first +
+                       iteration(frame) * frame->scan.step;
     if (frame->scan.over == 'm')
         frame->mb = frame->scan.first + iteration(frame);
     params_bind(e, r);
@@ -183,6 +184,7 @@ static void call_push(EvalStep *s, Scan scan)
                      func_of(s->e->m, scan.callee)->results.n;
 
     frame.layer = s->frame->layer;
+    frame.base = MC_MAX(s->frame->layer, 0);
     frame.mb = s->frame->mb;
     frame.call = s->id;
     frame.scan = scan;

@@ -401,7 +401,7 @@ void ir_write(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
 void ir_accum(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
 
 /* ---- the scan ------------------------------------------------------------ */
-/* call {callee=@f, over='l', first=F, count=N, reverse=0|1,
+/* call {callee=@f, over='l', first=F, count=N, reverse=0|1, step=S,
  *       args=[mode…], results=[mode…]}
  *
  * Runs callee N times.  Iteration i (0..N-1, or downward if reverse) passes
@@ -418,7 +418,8 @@ void ir_accum(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
  *             "l"      all iterations' results side by side along that
  *                      dimension (prepended if the callee's result lacks it)
  * Pieces are cut from each rank's local part.  Inside, with over == 'l', the
- * layer register is first + i: it selects the layer of per-layer tensors.
+ * layer register is first + i * step, within a scan over layers from the outer
+ * one's on: it selects the layer of per-layer tensors.
  * over == 'm' sets the microbatch register, any other letter sets none. */
 enum { MODE_WHOLE = 1, MODE_CARRY = 2 }; /* otherwise the letter itself */
 
@@ -427,6 +428,7 @@ typedef struct {
     char over;
     int64_t first, count;
     bool reverse;
+    int64_t step; /* of the register between iterations; 0 means 1 */
 } Scan;
 Scan call_scan(const Module *m, const Node *n);
 int call_arg_mode(const Module *m, const Node *n, uint32_t i);

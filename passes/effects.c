@@ -213,7 +213,15 @@ static void node_effects(Walk *w, FuncId f, NodeId id)
         own->number |= inner->number;
 }
 
-/* A use below a scan over layers is, seen from outside, one of all layers. */
+static bool is_layer_scan(const Module *m, NodeId id)
+{
+    const Node *n = &m->nodes.v[id.i];
+
+    return n->op == OP_CALL && call_scan(m, n).over == 'l';
+}
+
+/* A use below a scan over layers is, seen from outside, one of all layers, or
+ * of those of the layer register from its own on. */
 static void merge_uses(Walk *w, FuncId f, NodeId id, UseVec *list)
 {
     StateUses uses = w->out->node[id.i];
@@ -221,7 +229,7 @@ static void merge_uses(Walk *w, FuncId f, NodeId id, UseVec *list)
     for (uint32_t i = 0; i < uses.n; i++) {
         StateUse use = uses.v[i];
         use.layered &= w->out->func[f.i].layer;
-        use.next = use.layered ? use.next : 0;
+        use.next = use.layered && !is_layer_scan(w->m, id) ? use.next : 0;
         use_add(list, use);
     }
 }

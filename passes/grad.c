@@ -20,7 +20,9 @@
 typedef struct {
     bool done, joint;
     bool scanned; /* its call repeats it, so its parameters vary */
-    bool again;   /* a layer of which only the input is saved */
+    bool again;   /* a layer, or a group of them, of which only the input is
+                     saved */
+    FuncId plain; /* of a group's layer: as it is when nothing is saved */
     FuncId bwd;
     uint32_t nresults;    /* of the forward, before saved values were added */
     Vec(ValueId) saved;   /* forward values, in the order of bwd's parameters */
@@ -228,13 +230,20 @@ static NodeId call_forward(GradPass *p, FuncId f, const Node *n)
     return ir_call(p->m, f, scan, values, args, results, n->loc);
 }
 
-/* Layers of one function are of one kind. */
-static void note_scan(GradPass *p, Scan scan)
+/* Layers of one function are of one kind.  Within a group that is computed
+ * again every layer saves what it needs, but not in the forward. */
+static void note_scan(GradPass *p, FuncId f, Scan scan)
 {
     FuncGrad *callee = &p->of[scan.callee.i];
+    bool grouped = scan.over == 'l' && p->of[f.i].again;
+    ValueMap map = {0};
 
     callee->scanned = scan.over != 0;
-    callee->again = scan.over == 'l' && spec_layer(p->spec, scan.first)->again;
+    callee->again =
+        scan.over == 'l' && !grouped && spec_layer(p->spec, scan.first)->again;
+    if (grouped && !callee->plain.i)
+        callee->plain = func_copy(p->m, scan.callee, "plain", &map);
+    vmap_free(&map);
 }
 
 /* Rebuilds the body so that every call passes on what the backward needs. */
@@ -252,7 +261,7 @@ static void forward_calls(GradPass *p, FuncId f)
             vec_push(&func_of(m, f)->body, old.body.v[i]);
             continue;
         }
-        note_scan(p, call_scan(m, &n));
+        note_scan(p, f, call_scan(m, &n));
         grad_function(p, call_scan(m, &n).callee);
         made = call_forward(p, f, &n);
         for (uint32_t k = 0; k < n.nres; k++) {
@@ -651,6 +660,59 @@ static void settle_needs(Grad *g)
     vmap_free(&r.to_bwd);
 }
 
+/* ---- groups of layers ---------------------------------------------------- */
+
+/* The forward of a group calls its layers as they are: what they would save is
+ * computed again in the backward. */
+static void call_plain(Grad *g)
+{
+    Module *m = g->m;
+    Func old = *func_of(m, g->fwd);
+    ValueMap map = {0};
+
+    memset(&func_of(m, g->fwd)->body, 0, sizeof old.body);
+    for (uint32_t i = 0; i < old.body.n; i++) {
+        const Node n = *node_of(m, old.body.v[i]);
+        Scan scan = call_scan(m, &n);
+        char args[MAX_CALL + 1], results[2 * MAX_CALL + 1];
+        ValueId values[MAX_CALL];
+        FuncGrad *callee = &g->pass->of[scan.callee.i];
+        NodeId made;
+        if (n.op != OP_CALL || !callee->plain.i) {
+            vec_push(&func_of(m, g->fwd)->body, old.body.v[i]);
+            continue;
+        }
+        call_modes(m, &n, args, results);
+        call_args(m, &n, values);
+        results[callee->nresults] = '\0';
+        scan.callee = callee->plain;
+        made = ir_call(m, g->fwd, scan, values, args, results, n.loc);
+        for (uint32_t k = 0; k < callee->nresults; k++) {
+            value_of(m, node_res(node_of(m, made), k))->hint =
+                value_of(m, node_res(&n, k))->hint;
+            vmap_set(&map, node_res(&n, k), node_res(node_of(m, made), k));
+        }
+    }
+    func_substitute(m, g->fwd, &map);
+    vmap_free(&map);
+    vec_free(&old.body);
+}
+
+/* Statistics count once: in the forward, not when it is repeated. */
+static void drop_statistics(Grad *g)
+{
+    Func *fwd = func_of(g->m, g->fwd);
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < fwd->body.n; i++) {
+        const Node *n = node_of(g->m, fwd->body.v[i]);
+        if (n->op != OP_ACCUM ||
+            attr_int(g->m, n->attrs, AK_FIELD, 0) != FIELD_ACC)
+            fwd->body.v[kept++] = fwd->body.v[i];
+    }
+    fwd->body.n = kept;
+}
+
 /* ---- one function -------------------------------------------------------- */
 
 static void reverse_nodes(Grad *g, uint32_t count)
@@ -722,6 +784,10 @@ static void grad_function(GradPass *p, FuncId f)
     close_backward(&g);
     if (!info->joint)
         settle_needs(&g);
+    if (info->again)
+        call_plain(&g);
+    if (info->plain.i)
+        drop_statistics(&g);
     info->bwd = g.bwd;
     vec_free(&g.sum);
     vec_free(&g.hold);

@@ -193,15 +193,37 @@ static void carry_note(Planner *p, const Node *n)
             (*carry)[memplan_carry_result(p->m, n, i)] = (int32_t)i;
 }
 
+/* The same if it is so in all calls. */
+static void carried_note(Planner *p, const Node *n)
+{
+    FuncId callee = call_scan(p->m, n).callee;
+    int32_t **all = &p->out->carried[callee.i];
+    int32_t *here = arena_array(p->arena, int32_t, n->nres);
+
+    for (uint32_t r = 0; r < n->nres; r++)
+        here[r] = -1;
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (call_arg_mode(p->m, n, i) == MODE_CARRY)
+            here[memplan_carry_result(p->m, n, i)] = (int32_t)i;
+    for (uint32_t r = 0; *all && r < n->nres; r++)
+        if ((*all)[r] != here[r])
+            (*all)[r] = -1;
+    if (!*all)
+        *all = here;
+}
+
 static void carries_find(Planner *p)
 {
+    p->out->carried = arena_array(p->arena, int32_t *, p->m->funcs.n);
     p->carry = arena_array(p->arena, int32_t *, p->m->funcs.n);
     for (uint32_t f = 1; f < p->m->funcs.n; f++) {
         const Func *func = &p->m->funcs.v[f];
         for (uint32_t i = 0; i < func->body.n; i++) {
             const Node *n = &p->m->nodes.v[func->body.v[i].i];
-            if (n->op == OP_CALL)
-                carry_note(p, n);
+            if (n->op != OP_CALL)
+                continue;
+            carry_note(p, n);
+            carried_note(p, n);
         }
     }
 }

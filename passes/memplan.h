@@ -70,6 +70,8 @@ typedef struct {
     int64_t *scratch;  /* by NodeId: its workspace or callee's frame, an offset
                           in the frame of its function */
     int64_t *host_scratch; /* by NodeId: the callee's frame in host memory */
+    int32_t **carried; /* by FuncId, then result: the parameter whose memory it
+                          has in every call, or -1; NULL: nobody calls it */
     MemFrame *frame;   /* by FuncId */
     MemState *state;   /* see memplan_state */
     MemReport *report; /* by pp coordinate: of its largest program */

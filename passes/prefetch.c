@@ -245,7 +245,8 @@ static void gather_first(Prefetch *p, FuncId f, const Rotation *r, Scan scan,
                          Loc loc, ValueId *out)
 {
     Module *m = p->m;
-    Scan once = {r->first, 'l', scan.first, 1, false};
+    Scan once = {
+        .callee = r->first, .over = 'l', .first = scan.first, .count = 1};
     char modes[MAX_HEADS + 1];
     ValueMap map = {0};
     NodeId call;

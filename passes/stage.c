@@ -102,13 +102,18 @@ static ValueId import(Part *p, ValueId v, TypeId t)
     return here;
 }
 
-/* The layers of a scan that a stage holds; count 0: none. */
+/* The layers of a scan that a stage holds; count 0: none.  Groups of layers
+ * belong to one stage. */
 static Scan scan_here(Scan scan, const PipeStage *s)
 {
     int64_t first = MC_MAX(scan.first, (int64_t)s->first_layer);
     int64_t end =
         MC_MIN(scan.first + scan.count, (int64_t)s->first_layer + s->nlayers);
 
+    if (scan.step > 1) {
+        scan.count = scan.first == first && end > first ? scan.count : 0;
+        return scan;
+    }
     scan.first = first;
     scan.count = MC_MAX(end - first, 0);
     return scan;
@@ -265,7 +270,7 @@ static void export_saved(Part *fwd, const Part *bwd)
 static NodeId call_part(Cut *c, Part *p, ValueMap *at)
 {
     Module *m = c->m;
-    Scan once = {p->f, 0, 0, 1, false};
+    Scan once = {.callee = p->f, .count = 1};
     char args[IR_MAX_VALUES + 1], res[IR_MAX_VALUES + 1];
     ValueId values[IR_MAX_VALUES];
     uint32_t nres = func_of(m, p->f)->results.n;

@@ -171,7 +171,9 @@ static bool disjoint(const Overlap *o, NodeId a, NodeId b)
 /* Notes a scan; of several calls of its function the last stays. */
 static bool target_add(const Overlap *o, Reduction *r, Target t)
 {
-    if (call_scan(o->m, node_get(o, t.scan)).over != 'l')
+    Scan scan = call_scan(o->m, node_get(o, t.scan));
+
+    if (scan.over != 'l' || scan.step > 1)
         return false;
     for (uint32_t i = 0; i < r->at.n; i++) {
         if (r->at.v[i].scan.i == t.scan.i) {

@@ -18,9 +18,8 @@ export MEGAC_CACHE="$PWD/cache"
 batch=4 # sequences per microbatch, of all replicas together
 precision=fp32
 degrees=""
-training="steps=5"
 dp=1
-recompute=none
+training=recompute.granularity=none # one more key
 counts="1 4" # microbatches
 case $layout in
 one) degrees="" counts="1 4 5" ;;
@@ -59,12 +58,13 @@ cp2ag) degrees="cp=2 cp_comm=all_gather" ;;
 cp4ag) degrees="cp=4 cp_comm=all_gather" ;;
 cp2ag-tp2sp) degrees="cp=2 cp_comm=all_gather tp=2 sp=true" ;;
 cp2ag-dp2zero2) degrees="cp=2 cp_comm=all_gather sharding=optim_grads" dp=2 ;;
-cp2ag-pp2) degrees="cp=2 cp_comm=all_gather pp=2" recompute=selective ;;
+cp2ag-pp2) degrees="cp=2 cp_comm=all_gather pp=2"
+    training=recompute.granularity=selective ;;
 cp4mix) degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2]" ;;
 cp4mix-tp2sp) degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] tp=2 sp=true" ;;
 cp4mix-dp2zero3)
     degrees="cp=4 cp_comm=a2a+p2p cp_sizes=[2,2] sharding=optim_grads_params"
-    dp=2 recompute=full
+    dp=2 training=recompute.granularity=full
     ;;
 cp4list)
     degrees="cp=4 cp_comm=[p2p,all_gather,a2a,a2a+p2p] cp_sizes=[2,2]"
@@ -101,6 +101,8 @@ fulltp) degrees="tp=2 sp=true pp=2 vpp=2" recompute=full counts=4 ;;
 bf16) degrees="tp=2 sp=true pp=2" dp=2 precision=bf16 ;;
 # What is computed again, or lies in host memory meanwhile.
 again) degrees="pp=2" training="recompute.granularity=full" ;;
+groups) degrees="tp=2 sp=true"
+    training="recompute={granularity: full, num_layers: 3}" ;;
 block) degrees="pp=2"
     training="recompute={granularity: full, method: block, num_layers: 1}" ;;
 parts) degrees="tp=2 sp=true"
@@ -136,7 +138,6 @@ for microbatches in $counts; do
     folder=$model-$layout-m$microbatches
     expected=$model-one-m$microbatches
     set -- --set training.precision=$precision --set parallel.dp=$dp \
-        --set training.recompute.granularity=$recompute \
         --set training.micro_batch_size=$sequences \
         --set training.global_batch_size=$((batch * microbatches)) \
         --set "training.$training"

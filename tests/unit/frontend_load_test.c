@@ -428,8 +428,6 @@ static void not_built_yet(void **state)
         {"fp16 training", "training.precision=fp16"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
-        {"recomputing groups of layers",
-         "training.recompute={granularity: full, num_layers: 2}"},
         {"turning overlap off", "parallel.overlap.p2p=false"},
     };
 

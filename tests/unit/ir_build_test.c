@@ -112,7 +112,7 @@ static void scans(void **state)
     TypeId t = type_make(m, DT_F32, "s", (int64_t[]){4});
     ValueId x = func_param(m, body, t, "x"), y = func_param(m, body, t, "y");
     ValueId z = ir_binary(m, body, OP_ADD, x, y, nowhere), args[2];
-    Scan scan = {body, 'l', 3, 5, true}, read;
+    Scan scan = {body, 'l', 3, 5, true, 1}, read;
     const Node *n;
 
     vec_push(&func_of(m, body)->results, z);

@@ -204,6 +204,30 @@ static void blocks_save_the_inputs_of_first_layers(void **state)
     assert_int_equal(block[1], (none[1] + all[1]) / 2);
 }
 
+/* Of each group of layers the input of its first is saved: 16 tokens of 32
+ * numbers. */
+static void groups_save_the_input_of_their_first(void **state)
+{
+    enum { INPUT = 16 * 32 * 4 };
+    static const char *const sets[] = {
+        "training.recompute={granularity: full, num_layers: 1}",
+        "training.recompute={granularity: full, num_layers: 2}",
+        "training.recompute={granularity: full, num_layers: 3}"};
+    static const int64_t saved[] = {4, 2, 2}; /* 3 + 1 layers */
+    int64_t bytes[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        EmitBench b;
+        open_one(&b, sets[i], NULL);
+        bytes[i] = b.mem->report[0].activations;
+        emit_close(&b);
+    }
+    for (int i = 1; i < 3; i++)
+        assert_int_equal(bytes[0] - bytes[i],
+                         (saved[0] - saved[i]) * INPUT);
+}
+
 /* ---- what is moved ------------------------------------------------------- */
 
 typedef struct {
@@ -296,6 +320,7 @@ int main(void)
         cmocka_unit_test(moments_lie_in_host_memory),
         cmocka_unit_test(activations_lie_in_host_memory),
         cmocka_unit_test(blocks_save_the_inputs_of_first_layers),
+        cmocka_unit_test(groups_save_the_input_of_their_first),
         cmocka_unit_test(weights_are_gathered_once_each_way),
         cmocka_unit_test(weights_of_a_layer_are_a_bucket),
         cmocka_unit_test(buckets_have_a_size),
