@@ -9,14 +9,17 @@ static bool is_listed(const SpecChoiceList *list, int module)
     return false;
 }
 
-/* Why a module leaves nothing to offload, or NULL.  Norms follow from their
- * input at little cost, so nothing of them is ever saved. */
+/* Why a module leaves nothing to offload, or NULL.  Norms and activations of
+ * experts follow from their input at little cost, so nothing of them is ever
+ * saved. */
 static const char *saves_nothing(const Spec *s, int module)
 {
     const SpecChoiceList *again = &s->training.recompute.modules;
 
-    if (module == MODULE_NORM)
-        return "norms are computed again in the backward in any case";
+    if (module == MODULE_NORM || module == MODULE_MOE_ACT)
+        return "it is computed again in the backward in any case";
+    if (moe_lacks_module(s, (SpecModule)module))
+        return "no layer has it";
     if (s->training.recompute.granularity == RECOMPUTE_FULL &&
         s->training.recompute.method == RECOMPUTE_UNIFORM)
         return "the backward computes all layers again";

@@ -162,6 +162,16 @@ static bool has_dense_layer(const Spec *s)
     return false;
 }
 
+bool moe_lacks_module(const Spec *s, SpecModule module)
+{
+    bool experts = module == MODULE_MOE || module == MODULE_MOE_ACT;
+    bool shared = module == MODULE_SHARED_EXPERTS;
+
+    return (experts && !s->model.moe.num_experts) ||
+           (shared && !s->model.moe.shared_ffn_hidden_size) ||
+           (module == MODULE_MLP && !has_dense_layer(s));
+}
+
 /* A module that no layer has cannot be computed again. */
 static void modules_check(Check *c)
 {
@@ -170,11 +180,7 @@ static void modules_check(Check *c)
 
     for (uint32_t i = 0; i < asked.n; i++) {
         SpecModule module = (SpecModule)asked.v[i];
-        bool experts = module == MODULE_MOE || module == MODULE_MOE_ACT;
-        bool shared = module == MODULE_SHARED_EXPERTS;
-        if (!((experts && !s->model.moe.num_experts) ||
-              (shared && !s->model.moe.shared_ffn_hidden_size) ||
-              (module == MODULE_MLP && !has_dense_layer(s))))
+        if (!moe_lacks_module(s, module))
             continue;
         check_fail(c, "MC0114", "training.recompute.modules",
                    "no layer has the module %s", spec_module_word(module));

@@ -169,6 +169,8 @@ void borders_check(Check *c);
 
 /* check_moe.c: the same for a mixture of experts. */
 void moe_check(Check *c);
+/* Whether no layer has a module. */
+bool moe_lacks_module(const Spec *s, SpecModule module);
 
 /* check_memory.c: of recomputation and offloading. */
 void memory_check(Check *c);
