@@ -11,7 +11,7 @@ megac inspect demo.yaml params --json --set parallel.tp=1 \
     --set parallel.sp=false | grep -o '"by_rank":.*'
 
 adds_up='NR > 1 { print "stage", $1, $2 + $3 + $4 + $5 + $6 + $7 == $8,
-                  $9 <= $8, $10 }'
+                  $10 <= $8, $11 }'
 megac inspect demo.yaml memory | awk "$adds_up"
 megac inspect demo.yaml memory --json |
     grep -o '"[a-z_]*":' | sort | uniq -c | tr -s ' '
