@@ -103,6 +103,16 @@ static void layer_state(Call *c, const StateUse *use)
              0);
 }
 
+/* The number of the layer, counted from this function's own. */
+static void layer_number(Call *c)
+{
+    PlanOperand o = emit_layer(c->e);
+    bool scans = c->scan.over == 'l';
+
+    o.offset += scans ? c->scan.first : 0;
+    push(c, o, scans ? c->scan.step : 0);
+}
+
 static void registers(Call *c, bool last)
 {
     Emit *e = c->e;
@@ -115,10 +125,8 @@ static void registers(Call *c, bool last)
         push(c, plan_integer(c->scan.first), 1);
     else if (fx->microbatch)
         push(c, emit_microbatch(e), 0);
-    if (fx->number && c->scan.over == 'l')
-        push(c, plan_integer(c->scan.first), 1);
-    else if (fx->number)
-        push(c, emit_layer(e), 0);
+    if (fx->number)
+        layer_number(c);
     if (e->mem->frame[c->scan.callee.i].host)
         push(c, emit_host_scratch(e, e->mem->frame[c->scan.callee.i].host), 0);
 }

@@ -190,6 +190,13 @@ static void mark_layers(Walk *w)
 
 static void func_effects(Walk *w, FuncId f);
 
+static bool is_layer_scan(const Module *m, NodeId id)
+{
+    const Node *n = &m->nodes.v[id.i];
+
+    return n->op == OP_CALL && call_scan(m, n).over == 'l';
+}
+
 static void node_effects(Walk *w, FuncId f, NodeId id)
 {
     const Node *n = &w->m->nodes.v[id.i];
@@ -209,15 +216,8 @@ static void node_effects(Walk *w, FuncId f, NodeId id)
     own->comm |= inner->comm;
     if (n->op != OP_CALL || call_scan(w->m, n).over != 'm')
         own->microbatch |= inner->microbatch;
-    if (n->op != OP_CALL || call_scan(w->m, n).over != 'l')
+    if (own->layer || !is_layer_scan(w->m, id))
         own->number |= inner->number;
-}
-
-static bool is_layer_scan(const Module *m, NodeId id)
-{
-    const Node *n = &m->nodes.v[id.i];
-
-    return n->op == OP_CALL && call_scan(m, n).over == 'l';
 }
 
 /* A use below a scan over layers is, seen from outside, one of all layers, or
