@@ -20,6 +20,14 @@
 
 static const char TEXT[] =
     LOOP(exp) LOOP(log) LOOP(tanh) LOOP(erf) LOOP(sigmoid) LOOP(rsqrt)
+    "void all_exp_down(void *const *ptr, const i64 *imm, int tid, int n)\n"
+    "{\n"
+    "    const float *x = ptr[0];\n"
+    "    float *y = ptr[1];\n"
+    "    (void)tid; (void)n;\n"
+    "    for (i64 i = 0; i < imm[0]; i++)\n"
+    "        y[i] = exp_down_f32(-__builtin_fabsf(x[i]));\n"
+    "}\n"
     "void round_bf16(void *const *ptr, const i64 *imm, int tid, int n)\n"
     "{\n"
     "    const float *x = ptr[0];\n"
@@ -123,6 +131,18 @@ static void test_exp(void **state)
     compare("all_exp", exp, 1.5);
 }
 
+/* Of numbers below 0; none that is smaller than e^-87. */
+static double exp_down(double x)
+{
+    return fabs(x) > 87.0 ? 0.0 : exp(-fabs(x));
+}
+
+static void test_exp_down(void **state)
+{
+    (void)state;
+    compare("all_exp_down", exp_down, 5.0);
+}
+
 static void test_log(void **state)
 {
     (void)state;
@@ -189,7 +209,8 @@ static void test_bf16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),     cmocka_unit_test(test_log),
+        cmocka_unit_test(test_exp),     cmocka_unit_test(test_exp_down),
+        cmocka_unit_test(test_log),
         cmocka_unit_test(test_tanh),    cmocka_unit_test(test_erf),
         cmocka_unit_test(test_sigmoid), cmocka_unit_test(test_rsqrt),
         cmocka_unit_test(test_bf16),
