@@ -112,13 +112,27 @@ static void vocab_shrink(Spec *s)
     s->model.vocab_size = 2 * SMALL_DIVISOR * s->parallel.tp - (padded ? 3 : 0);
 }
 
+/* Groups of layers, and blocks that are computed again, stay such. */
+static void recompute_shrink(Spec *s)
+{
+    s->training.recompute.num_layers =
+        MC_MIN(s->training.recompute.num_layers, SMALL_LAYERS);
+}
+
+/* Of layers in groups, two groups and a smaller one. */
+static int64_t few_layers(const Spec *s, int64_t layer)
+{
+    return spec_layer(s, layer)->group > 1 ? 2 * SMALL_LAYERS + 1
+                                           : SMALL_LAYERS;
+}
+
 /* Which layers of a stage stay: two of each run of one kind, unless the same
  * three kinds have stood in a row before. */
 static bool layer_stays(const Spec *s, const Stage *stage, int64_t i)
 {
     const uint8_t *of = s->layers.of + stage->first_layer;
 
-    if (i < SMALL_LAYERS)
+    if (i < few_layers(s, stage->first_layer))
         return true;
     if (of[i] == of[i - 1] && of[i] == of[i - 2])
         return false;
@@ -267,6 +281,7 @@ Spec *spec_shrink(Arena *a, const Spec *s)
     experts_shrink(small);
     heads_shrink(small);
     channels_shrink(small);
+    recompute_shrink(small);
     vocab_shrink(small);
     layers_shrink(a, small);
     batch_shrink(a, small);

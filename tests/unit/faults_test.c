@@ -50,7 +50,8 @@ typedef struct {
 
 /* At tp 2, sp, pp 2, dp 2, m 2; model G0 if `func` starts with "g:", with
  * dropout and a window if with "d:".  With "c:" at cp 4, keys gathered in the
- * first layer, heads and a ring in the second. */
+ * first layer, heads and a ring in the second.  With "z:" at dp 2, parameters in
+ * shards, groups of two layers computed again. */
 static const Fault faults[] = {
     {"reduce-scatter of attention left out", "reshard", "layer.fwd",
      OP_REDUCE_SCATTER, 0, OP, OP_SLICE, NULL, 0},
@@ -191,6 +192,24 @@ static const Fault faults[] = {
      OP_ALL_TO_ALL, 0, AXES_ATTR, 0, "cp", 0},
     {"weight gradients not reduced over cp", "reshard", "c:step",
      OP_ALL_REDUCE, 1, DROP, 0, NULL, 0},
+    {"weights of the layer after next", "prefetch", "z:layer.plain.ahead",
+     OP_READ, 0, INT_ATTR, 2, NULL, AK_NEXT},
+    {"weights of the layer before, forward", "prefetch", "z:layer.fwd.ahead",
+     OP_READ, 1, INT_ATTR, -1, NULL, AK_NEXT},
+    {"weights of the layer above, backward", "prefetch", "z:layer.bwd.ahead",
+     OP_READ, 2, INT_ATTR, 1, NULL, AK_NEXT},
+    {"the last layer's weights for the first", "prefetch", "z:layers.2.fwd",
+     OP_CALL, 0, INT_ATTR, 1, NULL, AK_FIRST},
+    {"the first layer's weights for the last, backward", "prefetch",
+     "z:layers.2.bwd", OP_CALL, 2, INT_ATTR, 0, NULL, AK_FIRST},
+    {"weights that stay in shards", "prefetch", "z:layer.fwd.ahead",
+     OP_ALL_GATHER, 1, DROP, 0, NULL, 0},
+    {"groups that overlap", "optimizer", "z:micro", OP_CALL, 1, INT_ATTR, 1,
+     NULL, AK_STEP},
+    {"groups from the second layer on", "optimizer", "z:layers.2.fwd", OP_CALL,
+     0, INT_ATTR, 1, NULL, AK_FIRST},
+    {"scattered gradients added twice", "reshard", "z:layer.bwd", OP_ACCUM, 0,
+     TWICE, 0, NULL, 0},
 };
 
 /* ---- spoiling ------------------------------------------------------------ */
@@ -334,7 +353,11 @@ static Module *module_at(Arena *a, Diag *d, const char *level, char kind)
     static const char *const context[] = {
         "parallel.cp=4", "parallel.cp_comm=[all_gather, a2a+p2p]",
         "parallel.cp_sizes=[2, 2]", "model.num_layers=2"};
+    static const char *const shards[] = {
+        "parallel.dp=2", "parallel.sharding=optim_grads_params",
+        "training.recompute={granularity: full, num_layers: 2}"};
     Spec *spec = kind == 'c' ? spec_parse(a, d, "model", MODEL_T0, context, 4)
+                 : kind == 'z' ? spec_parse(a, d, "model", MODEL_T0, shards, 3)
                              : spec_parse(a, d, "model",
                                           kind == 'g' ? MODEL_G0 : MODEL_T0,
                                           grid,
