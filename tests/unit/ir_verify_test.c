@@ -123,7 +123,7 @@ static const Fault op_faults[] = {
      "`count` needs a per-layer tensor"},
     {"row %same, %c {callee=@scale}", "call %same, %c {callee=@scale}",
      "needs a `callee` that is no row program"},
-    {"%9 = all_reduce %x {axes=tp}", "%9 = row %x {callee=@all}",
+    {"%9 = all_reduce %x {axes=tp}", "%9 = row %x {callee=@route}",
      "needs a `callee` that is a row program"},
     {"row %same, %c {callee=@scale}", "row %same {callee=@scale}",
      "its callee takes 2 values, not 1"},
