@@ -45,18 +45,18 @@ static inline bool zigzag_sees(int64_t size, int64_t parts, int64_t steps,
                                int64_t shift, int64_t window)
 {
     const int64_t chunk = size / (2 * parts), each = parts / steps;
-    bool sees = false;
 
     for (int64_t q = 0; q < parts; q++)
         for (int64_t i = 0; i < each; i++) {
             int64_t k = (q / each + steps - shift) % steps * each + i;
             int64_t q_end = 2 * parts - 1 - q, k_end = 2 * parts - 1 - k;
-            sees |= chunk_sees(q, k, chunk, window) ||
-                    chunk_sees(q, k_end, chunk, window) ||
-                    chunk_sees(q_end, k, chunk, window) ||
-                    chunk_sees(q_end, k_end, chunk, window);
+            if (chunk_sees(q, k, chunk, window) ||
+                chunk_sees(q, k_end, chunk, window) ||
+                chunk_sees(q_end, k, chunk, window) ||
+                chunk_sees(q_end, k_end, chunk, window))
+                return true;
         }
-    return sees;
+    return false;
 }
 
 #endif
