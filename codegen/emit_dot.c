@@ -38,8 +38,9 @@ typedef struct {
     uint32_t nloops;
     bool accumulate;
     Epilogue after;
-    PlanOperand more[2]; /* bias, residual: those it has */
+    PlanOperand more[2]; /* bias, residual: those it has; or counts of slots */
     DType bias;
+    int64_t parts; /* of the slots, if there are counts */
 } Product;
 
 /* ---- operands ------------------------------------------------------------ */
@@ -245,7 +246,8 @@ static void gemm_emit(Emit *e, const Product *p, const PlanGemm *g,
                    stored_extent(g->m, g->n, g->ldc, g->batch, g->stride_c));
     list[C].access = PLAN_WRITE | (g->accumulate ? PLAN_READ : 0);
     emit_instr(e, (PlanInstr){.op = PLAN_GEMM, .index = plan_add_gemm(e->b, g)},
-               list, (uint32_t)OPERANDS + g->bias + g->residual);
+               list,
+               (uint32_t)OPERANDS + g->bias + g->residual + (g->filled != 0));
 }
 
 /* A loop over a contracted letter adds up, so only its first turn may
@@ -295,6 +297,23 @@ static void gemm_epilogue(const Product *p, PlanGemm *g)
     g->activation = activation[p->after.activation];
 }
 
+/* Slots are the rows of the product or what it sums over; where they have been
+ * merged or swapped into something else, all are computed. */
+static void gemm_filled(const Product *p, PlanGemm *g)
+{
+    Index c = letter_index(p, 'c');
+
+    if (!p->parts || p->nloops)
+        return;
+    if (p->m.size == c.size && p->m.stride[A] == c.stride[A] &&
+        p->m.stride[C] == c.stride[C])
+        g->filled = PLAN_ROWS_FILLED;
+    else if (p->k.size == c.size && p->k.stride[A] == c.stride[A] &&
+             p->k.stride[B] == c.stride[B])
+        g->filled = PLAN_SUM_FILLED;
+    g->parts = g->filled ? (uint32_t)p->parts : 0;
+}
+
 static void product_emit(Emit *e, Product *p)
 {
     const int64_t start[OPERANDS] = {0};
@@ -314,6 +333,7 @@ static void product_emit(Emit *e, Product *p)
     g.accumulate = p->accumulate;
     if (has_epilogue(&p->after))
         gemm_epilogue(p, &g);
+    gemm_filled(p, &g);
     loops_emit(e, p, g, 0, start);
 }
 
@@ -330,11 +350,19 @@ void emit_dot(Emit *e, const Node *n)
 {
     MemPlace place = e->mem->place[n->res.i];
     Matrix to = value_matrix(e, n->res, PLAN_WRITE);
+    Product p = {.accumulate = place.adds};
 
     if (place.adds)
         to.dtype = e->m->tensors.v[place.index].field_dtype[place.field];
-    product(e, value_matrix(e, node_arg(e->m, n, 0), PLAN_READ),
-            value_matrix(e, node_arg(e->m, n, 1), PLAN_READ), to, place.adds);
+    p.op[A] = value_matrix(e, node_arg(e->m, n, 0), PLAN_READ);
+    p.op[B] = value_matrix(e, node_arg(e->m, n, 1), PLAN_READ);
+    p.op[C] = to;
+    if (n->op == OP_DOT_FILLED) {
+        Matrix filled = value_matrix(e, node_arg(e->m, n, 2), PLAN_READ);
+        p.more[0] = filled.at;
+        p.parts = filled.size[1];
+    }
+    product_emit(e, &p);
 }
 
 static void dots_accum(Emit *e, const Node *n)

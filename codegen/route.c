@@ -209,6 +209,36 @@ static void print_fit(Route *r)
     buf_puts(r->out, FIT);
 }
 
+/* ---- filled slots --------------------------------------------------------- */
+
+static const char FILLED[] =
+    "    PARTS(e, E) {\n"
+    "        i64 n = 0;\n"
+    "        for (i64 i = 0; i < T; i++)\n"
+    "            n += choice[i * E + e] != 0.0f;\n"
+    "        ONCE for (i64 p = 0; p < P; p++) {\n"
+    "            const i64 here = n - p * LIMIT;\n"
+    "            out[e * P + p] =\n"
+    "                here < 0 ? 0.0f : (float)(here < LIMIT ? here : LIMIT);\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
+static void print_filled(Route *r)
+{
+    ValueId x = arg_of(r, 0);
+
+    buf_printf(r->out,
+               "KERNEL(%s)\n{\n    enum { TEAM = WARP, T = %lld, E = %lld, P = "
+               "%lld, LIMIT = %lld };\n",
+               r->name, local(r, x, 's') * local(r, x, 'b'), local(r, x, 'e'),
+               local(r, r->n->res, 'c'),
+               (long long)attr_int(r->m, r->n->attrs, AK_LIMIT, 1));
+    print_pointer(r, "choice", "const ", DT_F32, 0);
+    print_pointer(r, "out", "", DT_F32, 1);
+    buf_puts(r->out, FILLED);
+}
+
 /* ---- sums over replicas' sequences ---------------------------------------- */
 
 static const char GROUP_SUM[] =
@@ -376,6 +406,9 @@ void route_print(const Module *m, NodeId n, const char *name, Buf *out,
         break;
     case OP_FIT:
         print_fit(&r);
+        break;
+    case OP_FILLED:
+        print_filled(&r);
         break;
     case OP_GROUP_SUM:
         print_group_sum(&r);

@@ -292,6 +292,7 @@ static ValueId activate(Model *x, ValueId u)
 /* An MLP over the dimensions `rows`; its weights' names start with `prefix`. */
 typedef struct {
     const char *prefix, *rows;
+    ValueId filled; /* of experts: which rows are in use */
     bool bias;
 } Mlp;
 
@@ -304,8 +305,10 @@ static const char *mlp_name(Model *x, const Mlp *k, const char *name)
 static ValueId mlp_product(Model *x, const Mlp *k, ValueId n, ValueId weight,
                            const char *dims)
 {
-    return model_dot(x, n, weight,
-                     arena_printf(x->m->arena, "%s%s", k->rows, dims));
+    const char *all = arena_printf(x->m->arena, "%s%s", k->rows, dims);
+
+    return k->filled.i ? model_dot_filled(x, n, weight, k->filled, all)
+                       : model_dot(x, n, weight, all);
 }
 
 static const char *mlp_bias_name(Model *x, const Mlp *k, const char *name)
@@ -371,10 +374,11 @@ static ValueId mlp_plain(Model *x, const Mlp *k, ValueId n)
     return activate(x, up);
 }
 
-ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
+ValueId model_mlp(Model *x, ValueId n, const char *prefix, ValueId filled,
                   const char *hint)
 {
-    Mlp k = {prefix, rows, x->spec->model.linear_bias};
+    Mlp k = {prefix, filled.i ? "ec" : "sb", filled,
+             x->spec->model.linear_bias};
     ValueId act = spec_gated(x->spec) ? mlp_gated(x, &k, n)
                                       : mlp_plain(x, &k, n);
     ValueId y;
@@ -388,7 +392,7 @@ ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
 static ValueId dense(Model *x, ValueId n)
 {
     uint32_t mark = model_mark(x);
-    ValueId y = model_mlp(x, n, "", "sb", "residual");
+    ValueId y = model_mlp(x, n, "", (ValueId){0}, "residual");
 
     model_module(x, mark, MODULE_MLP);
     return y;

@@ -317,6 +317,19 @@ static ValueId at_dispatcher(Router *r, ValueId v)
     return model_hint(x, model_unary(x, OP_COPY, v), "gathered");
 }
 
+/* How many of an expert's slots are in use, of each rank's tokens: a number for
+ * what the products run over, and no more. */
+static ValueId filled(Router *r, ValueId choice)
+{
+    Model *x = r->x;
+    Attr list[] = {attr_of_int(AK_SIZE, token_parts(r->spec)),
+                   attr_of_int(AK_LIMIT, capacity(r))};
+    ValueId n = ir_op(x->m, x->f, OP_FILLED, &choice, 1,
+                      attrs_intern(x->m, list, 2), x->loc);
+
+    return model_hint(x, model_name(x, n, "filled"), "slots");
+}
+
 static ValueId routed_experts(Router *r, ValueId n)
 {
     Model *x = r->x;
@@ -332,7 +345,7 @@ static ValueId routed_experts(Router *r, ValueId n)
                  x->loc);
     rows = model_hint(x, model_name(x, rows, "rows"), "slots");
     x->f_ = r->spec->model.moe.ffn_hidden_size;
-    back[2] = model_mlp(x, rows, "experts.", "ec", "slots");
+    back[2] = model_mlp(x, rows, "experts.", filled(r, choice), "slots");
     x->f_ = r->spec->model.ffn_hidden_size;
     model_at(x, "model.moe.dispatcher");
     return model_hint(
@@ -360,7 +373,7 @@ static ValueId shared_experts(Router *r, ValueId n, ValueId y)
     if (r->spec->model.moe.shared_ffn_hidden_size == 0)
         return y;
     x->f_ = r->spec->model.moe.shared_ffn_hidden_size;
-    own = model_mlp(x, n, "shared.", "sb", "residual");
+    own = model_mlp(x, n, "shared.", (ValueId){0}, "residual");
     x->f_ = r->spec->model.ffn_hidden_size;
     model_module(x, mark, MODULE_SHARED_EXPERTS);
     if (r->spec->model.moe.shared_gate)

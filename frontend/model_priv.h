@@ -78,6 +78,9 @@ ValueId model_dot(Model *x, ValueId a, ValueId b, const char *dims);
 ValueId model_dropout(Model *x, ValueId a, double rate, int which);
 /* The same for the weights inside an attention. */
 AttrsId model_draws(Model *x, AttrsId attrs, double rate, int which);
+/* Where only some slots of x are in use (op dot_filled). */
+ValueId model_dot_filled(Model *x, ValueId a, ValueId b, ValueId filled,
+                         const char *dims);
 ValueId model_bias(Model *x, ValueId y, const char *name);
 /* Where the function under construction ends so far. */
 uint32_t model_mark(const Model *x);
@@ -91,9 +94,10 @@ void model_result(Model *x, ValueId v);
 
 /* RMSNorm or LayerNorm over h with the parameter `weight`. */
 ValueId model_norm(Model *x, ValueId a, const char *weight);
-/* The MLP over rows with the dimensions `rows` ("sb", "ec") and h; `prefix`
- * tells its weights from those of others, `hint` is for the result. */
-ValueId model_mlp(Model *x, ValueId n, const char *prefix, const char *rows,
+/* The MLP; `prefix` tells its weights from those of others, `hint` is for the
+ * result.  Rows are those of tokens, [s,b,h], or of experts' slots, [e,c,h], of
+ * which `filled` are in use. */
+ValueId model_mlp(Model *x, ValueId n, const char *prefix, ValueId filled,
                   const char *hint);
 /* The layer of x->kind. */
 FuncId model_layer(Model *x);

@@ -98,6 +98,17 @@ ValueId model_dot(Model *x, ValueId a, ValueId b, const char *dims)
     return ir_dot(x->m, x->f, a, b, dims, x->compute, x->loc);
 }
 
+ValueId model_dot_filled(Model *x, ValueId a, ValueId b, ValueId filled,
+                         const char *dims)
+{
+    Attr list[] = {attr_of_sym(AK_DIMS, sym_intern(x->m->names, dims)),
+                   attr_of_int(AK_DTYPE, (int64_t)x->compute)};
+    ValueId args[] = {a, b, filled};
+
+    return ir_op(x->m, x->f, OP_DOT_FILLED, args, 3,
+                 attrs_intern(x->m, list, 2), x->loc);
+}
+
 ValueId model_bias(Model *x, ValueId y, const char *name)
 {
     return model_round(x, model_binary(x, OP_ADD, y, model_param(x, name)));

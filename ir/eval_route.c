@@ -211,6 +211,32 @@ void eval_fit(EvalStep *s)
     free(c.score);
 }
 
+void eval_filled(EvalStep *s)
+{
+    const EvalArray *choice = step_arg(s, 0);
+    EvalArray *out = step_out(s, 0);
+    EvalKind kind = s->e->opt.kind;
+    int64_t limit = attr_int(s->e->m, s->node->attrs, AK_LIMIT, 1);
+    const char dims[] = {'e', 's', 'b'};
+    int64_t size[3], n = 0;
+
+    for (int i = 0; i < 3; i++)
+        size[i] = array_size(choice, dims[i]);
+    Walk w = walk_dims(dims, size, 3);
+
+    walk_add(&w, choice);
+    walk_add(&w, out);
+    for (; w.more; walk_next(&w)) {
+        n = walk_index(&w, 's') + walk_index(&w, 'b') ? n : 0;
+        if (!is_chosen(s, choice->at[w.off[0]]))
+            continue;
+        EvalNum *part =
+            &out->at[w.off[1] + n++ / limit * array_stride(out, 'c')];
+
+        *part = num_add(kind, *part, num_of_double(kind, 1));
+    }
+}
+
 void eval_group_sum(EvalStep *s)
 {
     const EvalArray *x = step_arg(s, 0);

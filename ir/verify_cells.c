@@ -86,6 +86,26 @@ const char *verify_fit(Module *m, const Node *n)
     return NULL;
 }
 
+const char *verify_filled(Module *m, const Node *n)
+{
+    return attr_int(m, n->attrs, AK_LIMIT, 0) < 1 ? "needs a positive `limit`"
+                                                  : NULL;
+}
+
+/* Parts of the slots of the operands. */
+const char *verify_dot_filled(Module *m, const Node *n)
+{
+    const Type *x = value_type(m, node_arg(m, n, 0));
+    const Type *filled = value_type(m, node_arg(m, n, 2));
+
+    if (type_dim(x, 'e') < 0 || type_dim(x, 'c') < 0 || filled->ndim != 2 ||
+        type_size(filled, 'e') != type_size(x, 'e') ||
+        type_dim(filled, 'c') != 1 ||
+        type_size(x, 'c') % type_size(filled, 'c'))
+        return "its last operand does not count slots of its first";
+    return NULL;
+}
+
 const char *verify_group_sum(Module *m, const Node *n)
 {
     int64_t parts = attr_int(m, n->attrs, AK_B_PARTS, 0);

@@ -331,6 +331,31 @@ static void dot_operand(Grad *g, const Node *n, uint32_t i, ValueId c)
     grad_flow(g, x, ir_dot(m, grad_func(g), c, other, dims, dtype, n->loc));
 }
 
+/* The slots that matter are the same in both directions. */
+static void filled_operand(Grad *g, const Node *n, uint32_t i, ValueId c)
+{
+    Module *m = grad_module(g);
+    ValueId x = arg(g, n, i);
+    ValueId args[] = {c, need_arg(g, n, 1 - i), need_arg(g, n, 2)};
+    DType dtype = is_read(m, x) ? DT_F32 : value_type(m, x)->dtype;
+    char dims[IR_MAX_DIMS + 1];
+    Attr list[2];
+
+    letters_of(value_type(m, x), dims);
+    list[0] = attr_of_sym(AK_DIMS, sym_intern(m->names, dims));
+    list[1] = attr_of_int(AK_DTYPE, (int64_t)dtype);
+    grad_flow(g, x, ir_op(m, grad_func(g), OP_DOT_FILLED, args, 3,
+                          attrs_intern(m, list, 2), n->loc));
+}
+
+static void grad_dot_filled(Grad *g, const Node *n)
+{
+    ValueId c = grad_of(g, node_res(n, 0));
+
+    filled_operand(g, n, 0, c);
+    filled_operand(g, n, 1, c);
+}
+
 static void grad_dot(Grad *g, const Node *n)
 {
     ValueId c = grad_of(g, node_res(n, 0));

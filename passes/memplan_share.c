@@ -312,7 +312,7 @@ static bool can_add(const Share *s, ValueId v, TensorId t, Field f)
 {
     const Node *n = node_at(s, (uint32_t)value_def(s, v));
 
-    if (n->op == OP_DOT)
+    if (n->op == OP_DOT || n->op == OP_DOT_FILLED)
         return s->p->m->tensors.v[t.i].field_dtype[f] == DT_F32;
     return (n->op == OP_EMBED_GRAD || n->op == OP_ROWS_GRAD) &&
            field_fits(s, v, t, f);

@@ -7,7 +7,7 @@
  * share one scratchpad of the largest size asked for, so nothing is allocated
  * later.
  */
-#include "runtime/device.h"
+#include "runtime/device_cpu_gemm.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -19,20 +19,22 @@ enum { ARGS_MAX = 6, SCRATCH_ALIGN = 64 };
  * team. */
 #define PARALLEL_PRODUCTS 500000.0
 
-typedef struct {
+struct CpuGemm {
     dnnl_primitive_t primitive;
     dnnl_memory_t memory[ARGS_MAX]; /* A, B, C, bias, residual, scratchpad */
     dnnl_exec_arg_t args[ARGS_MAX];
     int nargs, noperands;
     int threads; /* oneDNN plans for as many, so they are the same later */
-} CpuGemm;
+};
 
 struct CpuGemms {
     const Plan *plan;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    CpuGemm *rows;
+    CpuGemm **rows;      /* by row of the gemm table: a product, … */
+    CpuFilled **filled;  /* … or those that counted slots take */
     void *scratch;
+    size_t scratch_bytes;
     int threads; /* of the device */
 };
 
@@ -185,10 +187,8 @@ static double products(const PlanGemm *g)
     return (double)g->m * (double)g->n * (double)g->k * (double)g->batch;
 }
 
-static Status make_row(CpuGemms *all, uint32_t i, size_t *scratch)
+static Status make_row(CpuGemms *all, const PlanGemm *g, CpuGemm *row)
 {
-    const PlanGemm *g = &all->plan->gemms.v[i];
-    CpuGemm *row = &all->rows[i];
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_memory_desc_t md[4];
     size_t need = 0;
@@ -202,45 +202,86 @@ static Status make_row(CpuGemms *all, uint32_t i, size_t *scratch)
         s = make_primitive(all, row, g, md, attributes, &need);
     omp_set_num_threads(all->threads);
     dnnl_primitive_attr_destroy(attributes);
-    *scratch = MC_MAX(*scratch, need);
-    return status_in(s, "gemm %u (%lld x %lld x %lld)", i, (long long)g->m,
-                     (long long)g->n, (long long)g->k);
+    all->scratch_bytes = MC_MAX(all->scratch_bytes, need);
+    return s;
+}
+
+Status cpu_gemm_new(CpuGemms *all, const PlanGemm *g, CpuGemm **out)
+{
+    CpuGemm *row = calloc(1, sizeof *row);
+
+    *out = row;
+    if (!row)
+        return status_make(STATUS_SYSTEM, "no memory for the products");
+    return make_row(all, g, row);
+}
+
+void cpu_gemm_free(CpuGemm *row)
+{
+    if (!row)
+        return;
+    for (int k = 0; k < row->nargs; k++)
+        dnnl_memory_destroy(row->memory[k]);
+    dnnl_primitive_destroy(row->primitive);
+    free(row);
+}
+
+Status cpu_gemm_run(CpuGemms *all, CpuGemm *row, void *const *operand)
+{
+    dnnl_status_t code = dnnl_success;
+
+    for (int i = 0; i < row->noperands && code == dnnl_success; i++)
+        code = dnnl_memory_set_data_handle(row->memory[i], operand[i]);
+    if (code == dnnl_success)
+        code = dnnl_memory_set_data_handle(row->memory[row->nargs - 1],
+                                           all->scratch);
+    omp_set_num_threads(row->threads);
+    if (code == dnnl_success)
+        code = dnnl_primitive_execute(row->primitive, all->stream, row->nargs,
+                                      row->args);
+    omp_set_num_threads(all->threads);
+    return check(code, "multiply");
 }
 
 /* ---- the table ----------------------------------------------------------- */
 
-static Status share_scratch(CpuGemms *all, size_t bytes)
+static Status make_products(CpuGemms *all, uint32_t i)
 {
-    bytes = (bytes + SCRATCH_ALIGN) & ~(size_t)(SCRATCH_ALIGN - 1);
+    const PlanGemm *g = &all->plan->gemms.v[i];
+    Status s = g->filled ? cpu_filled_new(all, g, &all->filled[i])
+                         : cpu_gemm_new(all, g, &all->rows[i]);
+
+    return status_in(s, "gemm %u (%lld x %lld x %lld)", i, (long long)g->m,
+                     (long long)g->n, (long long)g->k);
+}
+
+static Status make_scratch(CpuGemms *all)
+{
+    size_t bytes = (all->scratch_bytes + SCRATCH_ALIGN) &
+                   ~(size_t)(SCRATCH_ALIGN - 1);
+
     all->scratch = aligned_alloc(SCRATCH_ALIGN, bytes);
-    if (!all->scratch)
-        return status_make(STATUS_SYSTEM,
-                           "no memory for a scratchpad of %zu "
-                           "bytes",
-                           bytes);
-    for (uint32_t i = 0; i < all->plan->gemms.n; i++) {
-        CpuGemm *row = &all->rows[i];
-        STATUS_TRY(check(dnnl_memory_set_data_handle(
-                             row->memory[row->nargs - 1], all->scratch),
-                         "set a scratchpad"));
-    }
-    return STATUS_NONE;
+    return all->scratch ? STATUS_NONE
+                        : status_make(STATUS_SYSTEM,
+                                      "no memory for a scratchpad of %zu bytes",
+                                      bytes);
 }
 
 static Status make_all(CpuGemms *all)
 {
-    size_t scratch = 0;
+    size_t n = (size_t)all->plan->gemms.n + 1;
 
-    all->rows = calloc((size_t)all->plan->gemms.n + 1, sizeof *all->rows);
-    if (!all->rows)
+    all->rows = calloc(n, sizeof *all->rows);
+    all->filled = calloc(n, sizeof *all->filled);
+    if (!all->rows || !all->filled)
         return status_make(STATUS_SYSTEM, "no memory for the products");
     STATUS_TRY(check(dnnl_engine_create(&all->engine, dnnl_cpu, 0), "start"));
     STATUS_TRY(check(dnnl_stream_create(&all->stream, all->engine,
                                         dnnl_stream_default_flags),
                      "start"));
     for (uint32_t i = 0; i < all->plan->gemms.n; i++)
-        STATUS_TRY(make_row(all, i, &scratch));
-    return share_scratch(all, scratch);
+        STATUS_TRY(make_products(all, i));
+    return make_scratch(all);
 }
 
 Status cpu_gemms_new(const Plan *p, CpuGemms **out)
@@ -264,29 +305,23 @@ void cpu_gemms_free(CpuGemms *all)
 {
     if (!all)
         return;
-    for (uint32_t i = 0; all->rows && i < all->plan->gemms.n; i++) {
-        for (int k = 0; k < all->rows[i].nargs; k++)
-            dnnl_memory_destroy(all->rows[i].memory[k]);
-        dnnl_primitive_destroy(all->rows[i].primitive);
+    for (uint32_t i = 0; i < all->plan->gemms.n; i++) {
+        if (all->rows)
+            cpu_gemm_free(all->rows[i]);
+        if (all->filled)
+            cpu_filled_free(all->filled[i]);
     }
     dnnl_stream_destroy(all->stream);
     dnnl_engine_destroy(all->engine);
     free(all->scratch);
     free(all->rows);
+    free(all->filled);
     free(all);
 }
 
 Status cpu_gemms_run(CpuGemms *all, uint32_t gemm, void *const *operand)
 {
-    CpuGemm *row = &all->rows[gemm];
-    dnnl_status_t code = dnnl_success;
-
-    for (int i = 0; i < row->noperands && code == dnnl_success; i++)
-        code = dnnl_memory_set_data_handle(row->memory[i], operand[i]);
-    omp_set_num_threads(row->threads);
-    if (code == dnnl_success)
-        code = dnnl_primitive_execute(row->primitive, all->stream, row->nargs,
-                                      row->args);
-    omp_set_num_threads(all->threads);
-    return check(code, "multiply");
+    return all->filled[gemm]
+               ? cpu_filled_run(all, all->filled[gemm], operand)
+               : cpu_gemm_run(all, all->rows[gemm], operand);
 }

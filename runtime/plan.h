@@ -252,6 +252,16 @@ typedef enum {
     PLAN_ACTIVATIONS
 } PlanActivation;
 
+/* Slots of experts are rows of A and C, or what is summed over; of each of
+ * `parts` equal parts of them only the first few, as F[batch][part] says, are in
+ * use.  The others are zero in A (or in B), and become zero in C. */
+typedef enum {
+    PLAN_ALL_FILLED,
+    PLAN_ROWS_FILLED,
+    PLAN_SUM_FILLED,
+    PLAN_FILLINGS
+} PlanFilling;
+
 /* C[m,n] = activation((C +) A[m,k] B[k,n] + bias[n] + R[m,n]), row-major; ld*
  * is the distance between stored rows and stride_* between matrices of the
  * batch, in elements.  trans_a: A is stored as [k,m]; trans_b: B is stored as
@@ -265,7 +275,9 @@ typedef struct {
     uint8_t accumulate, bias;                  /* flags */
     uint8_t residual;                          /* flag; not with accumulate */
     uint8_t activation;                        /* PlanActivation */
-    uint8_t reserved[6];
+    uint8_t filled; /* PlanFilling; with none of bias, residual, activation */
+    uint8_t reserved;
+    uint32_t parts;
 } PlanGemm;
 
 typedef enum {
@@ -332,7 +344,7 @@ uint32_t plan_state_buffer(uint64_t address);
 
 typedef enum {
     PLAN_LAUNCH, /* index: kernel;     ptrs and imms in the kernel's order */
-    PLAN_GEMM,   /* index: gemm;       A, B, C [, bias] [, residual] */
+    PLAN_GEMM,   /* index: gemm;       A, B, C [, bias] [, residual] [, F] */
     PLAN_COLLECTIVE, /* index: collective; source, destination */
     PLAN_SEND,       /* index: peer; aux: channel; source */
     PLAN_RECV,       /* index: peer; aux: channel; destination */

@@ -301,6 +301,19 @@ static bool must_gemm_types(PlanCheck *c, const PlanGemm *g)
                      "a residual beside what C holds");
 }
 
+static bool must_gemm_parts(PlanCheck *c, const PlanGemm *g)
+{
+    int64_t slots = g->filled == PLAN_ROWS_FILLED ? g->m : g->k;
+
+    if (g->filled == PLAN_ALL_FILLED)
+        return true;
+    return plan_must(c, g->filled < PLAN_FILLINGS, "no filling") &&
+           plan_must(c, g->parts > 0 && slots % g->parts == 0,
+                     "parts do not divide the slots") &&
+           plan_must(c, !g->bias && !g->residual && !g->activation,
+                     "counted slots with more to do");
+}
+
 static bool check_gemm(PlanCheck *c, const PlanGemm *g)
 {
     return must_gemm_types(c, g) && plan_must_positive(c, g->m, "m") &&
@@ -314,7 +327,8 @@ static bool check_gemm(PlanCheck *c, const PlanGemm *g)
            plan_must(c, g->ldc >= g->n, "ldc too small") &&
            plan_must(c,
                      g->stride_a >= 0 && g->stride_b >= 0 && g->stride_c >= 0,
-                     "negative stride");
+                     "negative stride") &&
+           must_gemm_parts(c, g);
 }
 
 static bool check_collective(PlanCheck *c, const PlanCollective *k)

@@ -175,7 +175,9 @@ static bool must_gemm_bytes(PlanCheck *c, const PlanInstr *in,
            must_bytes(c, in, 1, b, g->type_b) &&
            must_bytes(c, in, 2, d, g->type_c) &&
            (!g->bias || must_bytes(c, in, 3, g->n, g->type_bias)) &&
-           (!g->residual || must_bytes(c, in, 3u + g->bias, d, g->type_c));
+           (!g->residual || must_bytes(c, in, 3u + g->bias, d, g->type_c)) &&
+           (!g->filled ||
+            must_bytes(c, in, 3, g->batch * (int64_t)g->parts, PLAN_F32));
 }
 
 static bool check_gemm(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
@@ -189,7 +191,8 @@ static bool check_gemm(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
         return false;
     g = &c->p->gemms.v[in->index];
     return must_shape(c, s, in, 
-                      gemm_shapes[g->accumulate][g->bias + g->residual]) &&
+                      gemm_shapes[g->accumulate][g->bias + g->residual +
+                                                 (g->filled != 0)]) &&
            must_gemm_bytes(c, in, g);
 }
 

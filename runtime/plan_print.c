@@ -72,6 +72,9 @@ static void print_gemm(const Plan *p, uint32_t index, Buf *out)
                (long long)g->ldb, (long long)g->ldc,
                g->accumulate ? " accumulate" : "", g->bias ? " bias" : "",
                g->residual ? " residual" : "");
+    if (g->filled)
+        buf_printf(out, " filled %s of %u",
+                   g->filled == PLAN_ROWS_FILLED ? "rows" : "sum", g->parts);
     if (g->activation)
         buf_printf(out, " %s", plan_activation_name(g->activation));
 }

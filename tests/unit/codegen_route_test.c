@@ -26,13 +26,14 @@ static const char TEXT[] =
     "    %6 = combine %1, %score, %5 : f32[s=10, b=3, h=21]\n"
     "    %7 = combine_weight %1, %5, %x : f32[s=10, b=3, e=6]\n"
     "    %8 = group_sum %sums {b_parts=1} : f32[b=3, e=6]\n"
-    "    return %2, %3, %4, %6, %7, %8\n"
+    "    %9 = filled %1 {size=3, limit=10} : f32[e=6, c=3]\n"
+    "    return %2, %3, %4, %6, %7, %8, %9\n"
     "}\n"
     "entry @f\n";
 
 static const char *const NAMES[] = {"choose",  "groups",  "fit_score",
                                     "fit_first", "dispatch", "combine",
-                                    "weight",  "group_sum"};
+                                    "weight",  "group_sum", "filled"};
 enum { KERNELS = MC_LEN(NAMES) };
 
 typedef struct {
@@ -241,6 +242,22 @@ static void check_group_sum(Rig *r, Input *in)
     expect_close(got, want, B * E);
 }
 
+/* Slots of three parts of ten: the first are full before the next begin. */
+static void check_filled(Rig *r, Input *in)
+{
+    float got[E * 3], want[E * 3];
+
+    for (int e = 0; e < E; e++) {
+        int n = 0;
+        for (int t = 0; t < T; t++)
+            n += in->choice[t * E + e] != 0.0f;
+        for (int p = 0; p < 3; p++)
+            want[e * 3 + p] = (float)MC_MAX(MC_MIN(n - 10 * p, 10), 0);
+    }
+    rig_run(r, 8, (void *[]){in->choice, got});
+    assert_memory_equal(got, want, sizeof got);
+}
+
 static void kernels_agree_with_plain_c(void **state)
 {
     static Input in;
@@ -254,6 +271,7 @@ static void kernels_agree_with_plain_c(void **state)
     check_fit(&r, &in);
     check_ways(&r, &in);
     check_group_sum(&r, &in);
+    check_filled(&r, &in);
     rig_close(&r);
 }
 
