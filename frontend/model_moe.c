@@ -7,8 +7,9 @@
  *
  * Experts work on [e,c,h]: c slots for each expert.  Without a capacity factor
  * there are as many slots as tokens on a rank, for all of them may choose the
- * same expert, and no token is ever dropped; that takes memory and time for
- * experts / top_k times as many rows as are filled.  Where ranks hold different
+ * same expert, and no token is ever dropped; that takes memory for experts /
+ * top_k times as many rows as are filled, but products run over those in use
+ * only.  Where ranks hold different
  * experts, `dispatch` leaves all experts' blocks of the rank's own tokens and a
  * layout asks for all tokens' blocks of the rank's own experts: the all-to-all
  * is a conversion.

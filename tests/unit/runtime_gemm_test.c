@@ -186,12 +186,112 @@ static void batched_products(void **state)
     check_flags(PLAN_BF16, PLAN_F32, 3);
 }
 
+/* ---- counted slots ------------------------------------------------------- */
+
+/* Two parts of 6 slots for each of two experts: some, all, none. */
+static const float COUNTS[] = {4, 6, 0, 1};
+enum { SLOTS = 6 };
+
+static bool in_use(int64_t batch, int64_t slot)
+{
+    return (float)(slot % SLOTS) < COUNTS[2 * batch + slot / SLOTS];
+}
+
+/* Where A[batch][i][k] is stored. */
+static int64_t place_a(const PlanGemm *g, int64_t batch, int64_t i, int64_t k)
+{
+    return batch * g->stride_a + (g->trans_a ? k * g->lda + i : i * g->lda + k);
+}
+
+/* Slots not in use are zero in A, as dispatch leaves them. */
+static void clear_unused(const PlanGemm *g, char *a)
+{
+    bool rows = g->filled == PLAN_ROWS_FILLED;
+
+    for (int64_t n = 0; n < g->batch; n++)
+        for (int64_t i = 0; i < g->m; i++)
+            for (int64_t k = 0; k < g->k; k++)
+                if (!in_use(n, rows ? i : k))
+                    store(a, place_a(g, n, i, k), g->type_a, 0);
+}
+
+static float counted(const PlanGemm *g, const char *a, int64_t batch, int64_t i,
+                     int64_t j)
+{
+    float sum =
+        g->accumulate ? small(batch * g->stride_c + i * g->ldc + j) : 0.0f;
+
+    for (int64_t k = 0; k < g->k; k++)
+        sum += fetch(a, place_a(g, batch, i, k), g->type_a) *
+               small(batch * g->stride_b +
+                     (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
+    return sum;
+}
+
+static void check_counted(const PlanGemm *g)
+{
+    PlanBuilder *b = tiny_builder(1, OPERANDS * PART);
+    char *operand[OPERANDS];
+    Device *d;
+    Plan p;
+
+    plan_add_gemm(b, g);
+    plan_segment_begin(b, "main");
+    p = tiny_load(b);
+    assert_null(device_cpu.open(&(DeviceConfig){&p, NULL, 2}, &d));
+    for (int i = 0; i < OPERANDS; i++)
+        operand[i] = device_cpu.memory(d, 0) + (size_t)i * PART;
+    fill_operand(operand[0], g->type_a);
+    fill_operand(operand[1], g->type_b);
+    fill_operand(operand[2], g->type_c);
+    clear_unused(g, operand[0]);
+    memcpy(operand[3], COUNTS, sizeof COUNTS);
+    assert_null(device_cpu.gemm(d, 0, (void *const *)operand));
+    for (int64_t n = 0; n < g->batch; n++)
+        for (int64_t i = 0; i < g->m; i++)
+            for (int64_t j = 0; j < g->n; j++)
+                assert_float_equal(
+                    fetch(operand[2], n * g->stride_c + i * g->ldc + j,
+                          g->type_c),
+                    counted(g, operand[0], n, i, j), 0);
+    device_cpu.close(d);
+    plan_free(&p);
+}
+
+static void products_of_counted_slots(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 32; f++) {
+        bool ta = f & 1, tb = f & 2, rows = f & 4;
+        PlanGemm g = {.m = rows ? 2 * SLOTS : 5,
+                      .n = 7,
+                      .k = rows ? 9 : 2 * SLOTS,
+                      .batch = 2,
+                      .trans_a = ta,
+                      .trans_b = tb,
+                      .accumulate = f >> 3 & 1,
+                      .filled = rows ? PLAN_ROWS_FILLED : PLAN_SUM_FILLED,
+                      .parts = 2,
+                      .type_a = f & 16 ? PLAN_BF16 : PLAN_F32,
+                      .type_b = f & 16 ? PLAN_BF16 : PLAN_F32,
+                      .type_c = PLAN_F32};
+        g.lda = (ta ? g.m : g.k) + 2;
+        g.ldb = (tb ? g.k : g.n) + 1;
+        g.ldc = g.n + 3;
+        g.stride_a = 200;
+        g.stride_b = 170;
+        g.stride_c = 130;
+        check_counted(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_products),
         cmocka_unit_test(bf16_products),
         cmocka_unit_test(batched_products),
+        cmocka_unit_test(products_of_counted_slots),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
