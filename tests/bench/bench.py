@@ -113,20 +113,26 @@ def bench_compile():
                     *sets(parallel__world_size=64)), "s", 5.0, False)
 
 
-def bench_growth():
-    for ranks in (128, 1024, 16384):
-        seconds, mib = plan("llama3-405b", *sets(
-            parallel__world_size=ranks,
-            training__global_batch_size=max(ranks // 8, 16)))
-        report(f"plan 405B, {ranks} ranks", seconds, "s")
+def grows(what, unit, counts, name, settings):
+    """Seconds and MiB of a plan as one number grows."""
+    for count in counts:
+        seconds, mib = plan(name, *sets(**settings(count)))
+        report(f"plan {what}, {count} {unit}", seconds, "s")
         report("  its memory", mib, "MiB")
-    for layers in (8, 64, 512):
-        seconds, _ = plan("gpt2-124m", *sets(model__num_layers=layers))
-        report(f"plan GPT-2, {layers} layers", seconds, "s")
-    for microbatches in (8, 128, 1024):
-        seconds, _ = plan("gpt2-124m", *sets(
-            training__global_batch_size=microbatches))
-        report(f"plan GPT-2, {microbatches} microbatches", seconds, "s")
+
+
+def bench_growth():
+    grows("Llama-3-8B, tp 2, pp 4", "ranks", (8, 64, 512, 4096, 16384),
+          "llama3-8b", lambda n: dict(
+              parallel__tp=2, parallel__pp=4, parallel__world_size=n,
+              training__global_batch_size=2 * n))
+    grows("GPT-2", "layers", (8, 32, 128, 512), "gpt2-124m",
+          lambda n: dict(model__num_layers=n))
+    grows("GPT-2", "microbatches", (8, 32, 128, 512, 1024), "gpt2-124m",
+          lambda n: dict(training__global_batch_size=n))
+    grows("405B, tp 8, pp 16, batch 2,048", "ranks", (16384, 1024, 128),
+          "llama3-405b", lambda n: dict(
+              parallel__world_size=n, training__global_batch_size=2048))
 
 
 # ---- the executor and the memory planner ------------------------------------
@@ -174,18 +180,58 @@ def step_of(text):
     return step, share
 
 
+def kernel_rows(text):
+    """Of the profile: (ideal ms, GFLOP/s, GB/s, name)."""
+    for line in text.splitlines():
+        row = line.split(None, 9)
+        if len(row) == 10 and row[2].endswith("%"):
+            yield float(row[1]), float(row[6]), float(row[7]), row[9]
+
+
+def attention_share(text, seq, batch, heads, d):
+    """Percent of the products' best rate that causal attention reaches."""
+    peak = max(gflops for _, gflops, _, _ in kernel_rows(text))
+    seconds = sum(ms for ms, _, _, name in kernel_rows(text)
+                  if re.match(r"attention_[0-9a-f]{8}$", name)) / 1e3
+    flops = 12 * batch * heads * 4 * seq * seq * d / 2  # 12 layers
+    return 100 * flops / seconds / 1e9 / peak
+
+
+def row_share(text):
+    """Percent of a copy's bandwidth that the row programs reach together."""
+    copy = float(re.search(r"copy bandwidth ([0-9.]+)", text)[1])
+    rows = [(ms, rate) for ms, _, rate, name in kernel_rows(text)
+            if not re.match("gemm|attention|host", name)]
+    moved = sum(ms * rate for ms, rate in rows)
+    return 100 * moved / sum(ms for ms, _ in rows) / copy
+
+
+def measured_step(name, seq, precision):
+    """The step of a model in ms, measured once; percent of it that its
+    products would need; the profile."""
+    what = f"{name} {precision} s {seq}"
+    if what not in steps:
+        with tempfile.TemporaryDirectory() as out:
+            compiled(out, name, precision, seq, 4 if "gpt2" in name else 1)
+            text = profile(out)
+            steps[what] = (*step_of(text), text)
+    return steps[what]
+
+
 def bench_step():
     for name, seq, precision, target in (
             ("gpt2-124m", 256, "fp32", 80), ("gpt2-124m", 256, "bf16", 70),
             ("gpt2-124m", 1024, "fp32", 80), ("gpt2-124m", 1024, "bf16", 70),
             ("qwen2.5-0.5b", 512, "bf16", 70)):
-        with tempfile.TemporaryDirectory() as out:
-            compiled(out, name, precision, seq, 4 if "gpt2" in name else 1)
-            step, share = step_of(profile(out))
-        what = f"{name} {precision} s {seq}"
-        report(f"{what}: products at their best / step", share, "%", target)
+        step, share, text = measured_step(name, seq, precision)
+        report(f"{name} {precision} s {seq}: products at their best / step",
+               share, "%", target)
         report("  its step", step, "ms")
-        steps[what] = step
+        report("  row programs / a copy's bandwidth", row_share(text), "%")
+        if name == "gpt2-124m":
+            report("  attention forward / products' best",
+                   attention_share(text, seq, 4, 12, 64), "%",
+                   50 if precision == "bf16" and seq == 1024 else None)
 
 
 def bench_tp():
@@ -210,21 +256,24 @@ def bench_tp():
 # ---- peers ------------------------------------------------------------------
 
 def bench_peers():
-    """GPT-2 124M by others; needs the steps measured before."""
+    """GPT-2 124M by megac and by others, one after the other."""
     script = os.path.join(ROOT, "tests/bench/peers/run.sh")
     for seq in (256, 1024):
         for precision in ("fp32", "bf16"):
-            ours = steps.get(f"gpt2-124m {precision} s {seq}")
+            ours = measured_step("gpt2-124m", seq, precision)[0]
+            report(f"megac {precision} s {seq}", ours, "ms")
             text = subprocess.check_output(
                 [script, precision, str(seq), "4", str(RUNS),
                  "busy" if args.busy else "quiet"], text=True)
-            best = {line.split()[0]: float(line.split()[1])
-                    for line in text.splitlines()}
-            for peer, ms in best.items():
-                report(f"{peer} {precision} s {seq}", ms, "ms")
-            if ours and best:
-                report(f"  the best of them / megac",
-                       min(best.values()) / ours, "x", 1.3)
+            best = []
+            for line in text.splitlines():
+                peer, ms, runs = line.split()
+                of = "" if int(runs) >= RUNS else f" (median of {runs})"
+                report(f"{peer} {precision} s {seq}{of}", float(ms), "ms")
+                best.append(float(ms))
+            if best:
+                report("  the best of them / megac", min(best) / ours, "x",
+                       1.3)
 
 
 BENCHES = {"compile": bench_compile, "growth": bench_growth,
@@ -235,13 +284,15 @@ BENCHES = {"compile": bench_compile, "growth": bench_growth,
 def parse():
     p = argparse.ArgumentParser(prog="./bench", description=__doc__)
     p.add_argument("what", nargs="*", metavar="WHAT",
-                   help=", ".join(BENCHES) + " (default: all but peers)")
+                   help=", ".join(BENCHES) + " (default: all of them)")
+    p.add_argument("--without", action="append", default=[],
+                   metavar="WHAT", help="leave this one out")
     p.add_argument("--busy", action="store_true",
                    help="one thread, processor time")
     p.add_argument("--build", default=os.path.join(ROOT, "build/release"),
                    metavar="DIR", help="measure what was built there")
     found = p.parse_args()
-    for what in found.what:
+    for what in found.what + found.without:
         if what not in BENCHES:
             p.error(f"nothing called {what} is measured")
     return found
@@ -251,8 +302,9 @@ args = parse()
 BIN = os.path.join(args.build, "bin")
 MEGAC = os.path.join(BIN, "megac")
 steps = {}
-for bench in args.what or [b for b in BENCHES if b != "peers"]:
-    BENCHES[bench]()
+for bench in args.what or BENCHES:
+    if bench not in args.without:
+        BENCHES[bench]()
 with open(os.path.join(ROOT, "bench.json"), "w") as f:
     json.dump({"busy": args.busy, "cores": os.cpu_count(), "rows": rows}, f,
               indent=1)

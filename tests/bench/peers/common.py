@@ -1,5 +1,6 @@
 """Arguments, clock and tokens of all peers."""
 import random
+import statistics
 import sys
 import time
 
@@ -20,3 +21,20 @@ def corpus(batch, seq):
     all_tokens = numpy.array([[numbers.randrange(50257)
                                for _ in range(seq + 1)] for _ in range(batch)])
     return all_tokens[:, :-1], all_tokens[:, 1:]
+
+
+# Who is that slow is measured fewer times, but thrice.
+SECONDS, LEAST = 90, 3
+
+
+def measure(name, step, runs, warm):
+    """Prints NAME, the median step in milliseconds, and of how many."""
+    began, times = time.monotonic(), []
+    for i in range(runs + warm):
+        start = CLOCK()
+        step()
+        if i >= warm:
+            times.append(1e3 * (CLOCK() - start))
+        if len(times) >= LEAST and time.monotonic() - began > SECONDS:
+            break
+    print(name, statistics.median(times), len(times), flush=True)

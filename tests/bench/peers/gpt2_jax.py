@@ -1,12 +1,9 @@
 """GPT-2 124M in JAX: the model, loss and optimizer that megac trains.
 
-gpt2_jax.py PRECISION SEQ BATCH RUNS CLOCK prints "jax MILLISECONDS", the
-median step.  bf16 keeps fp32 parameters and moments and multiplies in bf16.
+gpt2_jax.py PRECISION SEQ BATCH RUNS CLOCK prints "jax MILLISECONDS OF",
+the median of OF steps.  bf16 keeps fp32 parameters and moments and multiplies in bf16.
 """
-import statistics
-import sys
-
-from common import CLOCK, corpus, settings
+from common import corpus, measure, settings
 
 import jax
 import jax.numpy as jnp
@@ -78,10 +75,12 @@ step = jax.jit(step, donate_argnums=(0, 1))
 params = init(jax.random.key(0))
 state = optimizer.init(params)
 tokens, labels = corpus(batch, seq)
-times = []
-for _ in range(runs + 1):
-    start = CLOCK()
+
+
+def run():
+    global params, state
     params, state, value = step(params, state, tokens, labels)
     value.block_until_ready()
-    times.append(CLOCK() - start)
-print("jax", 1e3 * statistics.median(times[1:]))
+
+
+measure("jax", run, runs, 1)

@@ -1,12 +1,11 @@
 """GPT-2 124M in PyTorch, eager and compiled: what megac trains.
 
-gpt2_torch.py PRECISION SEQ BATCH RUNS CLOCK prints "torch-eager MS" and
-"torch-compile MS", the median steps.  bf16 is autocast over fp32 parameters.
+gpt2_torch.py PRECISION SEQ BATCH RUNS CLOCK prints "torch-eager MS OF"
+and "torch-compile MS OF", the median of OF steps.  bf16 is autocast over fp32 parameters.
 """
-import statistics
 import sys
 
-from common import CLOCK, corpus, settings
+from common import corpus, measure, settings
 
 import torch
 from torch import nn
@@ -48,24 +47,23 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def measure(name, model, run):
+def train(name, model, run, warm):
     optimizer = torch.optim.AdamW(model.parameters(), 6e-4, (0.9, 0.95),
                                   weight_decay=0.1, fused=True)
     tokens, labels = (torch.from_numpy(x.copy()) for x in corpus(batch, seq))
-    times = []
-    for _ in range(runs + 2):
-        start = CLOCK()
+
+    def step():
         with torch.autocast("cpu", torch.bfloat16, precision == "bf16"):
             loss = run(tokens, labels)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        times.append(CLOCK() - start)
-    print(name, 1e3 * statistics.median(times[2:]), flush=True)
+
+    measure(name, step, runs, warm)
 
 
 torch.manual_seed(0)
 gpt2 = Gpt2()
-measure("torch-eager", gpt2, gpt2)
-measure("torch-compile", gpt2, torch.compile(gpt2))
+train("torch-eager", gpt2, gpt2, 1)
+train("torch-compile", gpt2, torch.compile(gpt2), 2)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh PRECISION SEQ BATCH RUNS busy|quiet - a line "PEER MILLISECONDS" for
-# each peer; installs them from PyPI beside this script's build folder first.
+# run.sh PRECISION SEQ BATCH RUNS busy|quiet - a line "PEER MILLISECONDS OF" for
+# each peer, the median of OF steps; installs them from PyPI beside this script's build folder first.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 venv=${MEGAC_PEERS:-$here/../../../build/peers}
