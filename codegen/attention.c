@@ -115,15 +115,15 @@ static void print_shape(Buf *out, const AttentionSpec *a, const Blocking *k)
 /* What the texts call the element type and its conversions. */
 static void print_type(Buf *out, const AttentionSpec *a)
 {
-    bool f32 = a->type == ATTN_F32;
+    static const char *const elements[] = {"float", "bf16", "f16"};
+    static const char *const suffixes[] = {"f32", "bf16", "f16"};
 
-    buf_printf(out, "typedef %s %s_elem;\n", f32 ? "float" : "bf16", a->name);
-    buf_printf(out, "#define %s_BF16 %d\n", a->name, !f32);
+    buf_printf(out, "typedef %s %s_elem;\n", elements[a->type], a->name);
+    buf_printf(out, "#define %s_BF16 %d\n", a->name, a->type == ATTN_BF16);
     buf_printf(out, "#define %s_DROP %d\n", a->name, a->rate > 0);
-    buf_printf(out, "#define %s_LOAD load_%s\n", a->name,
-               f32 ? "f32" : "bf16");
+    buf_printf(out, "#define %s_LOAD load_%s\n", a->name, suffixes[a->type]);
     buf_printf(out, "#define %s_STORE store_%s\n", a->name,
-               f32 ? "f32" : "bf16");
+               suffixes[a->type]);
 }
 
 /* Positions of what is stored at an index of the sequence (base/zigzag.h); of

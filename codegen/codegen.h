@@ -56,7 +56,7 @@ bool codegen_cuda_build(const CodeUnit *units, uint32_t n, const char *arch,
 
 /* ---- attention.c: flash attention --------------------------------------- */
 
-typedef enum { ATTN_F32, ATTN_BF16 } AttnType;
+typedef enum { ATTN_F32, ATTN_BF16, ATTN_F16 } AttnType;
 
 /* Elements between neighbours along the sequence, batch, group and the
  * queries of a group; channels are contiguous. */

@@ -347,8 +347,10 @@ static AttentionSpec attention_spec(const Module *m, FuncId f,
                                     const Node *n)
 {
     ValueId q = node_arg(m, n, 0), k = node_arg(m, n, 1);
-    AttentionSpec a = {.type = value_type(m, q)->dtype == DT_BF16 ? ATTN_BF16
-                                                                  : ATTN_F32,
+    DType type = value_type(m, q)->dtype;
+    AttentionSpec a = {.type = type == DT_BF16  ? ATTN_BF16
+                               : type == DT_F16 ? ATTN_F16
+                                                : ATTN_F32,
                        .s = local_size(m, q, 's'),
                        .t = local_size(m, k, 's'),
                        .b = local_size(m, q, 'b'),

@@ -83,6 +83,8 @@ static void training_fill(Emit *e)
     t->rampup = spec_rampup(s);
     t->eval_interval = s->training.eval.interval;
     t->eval_steps = s->training.eval.steps;
+    t->scaled = s->training.precision == PREC_FP16;
+    t->loss_scale = s->training.loss_scale;
     t->momentum = s->training.optimizer.momentum;
     t->optimizer = kinds[s->training.optimizer.type];
     t->log_interval = (uint32_t)s->training.log.interval;

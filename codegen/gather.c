@@ -39,12 +39,12 @@ static DType dtype_of(const Gather *g, ValueId v)
 
 static const char *type_name(DType t)
 {
-    return t == DT_BF16 ? "bf16" : t == DT_I32 ? "i32" : "float";
+    return row_element_type(t);
 }
 
 static const char *type_suffix(DType t)
 {
-    return t == DT_BF16 ? "bf16" : "f32";
+    return row_element_suffix(t);
 }
 
 static void print_open(Gather *g, const char *name, long long width)

@@ -36,12 +36,12 @@ static DType dtype_of(const Route *r, ValueId v)
 
 static const char *suffix(DType t)
 {
-    return t == DT_BF16 ? "bf16" : "f32";
+    return row_element_suffix(t);
 }
 
 static const char *type_name(DType t)
 {
-    return t == DT_BF16 ? "bf16" : "float";
+    return row_element_type(t);
 }
 
 /* T tokens, E experts, C slots per expert, H channels. */

@@ -6,6 +6,9 @@
 #include "codegen/kernels.h"
 #include "passes/row.h"
 
+/* "bf16", and "bf16" in load_bf16; f32 is float. */
+const char *row_element_type(DType t);
+const char *row_element_suffix(DType t);
 /* The immediate with the first logical index of `dim` of v; -1: always 0. */
 int row_start_imm(const Module *m, KernelInfo *k, ValueId v, char dim);
 

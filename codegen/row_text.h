@@ -23,7 +23,6 @@ typedef struct {
 } Printer;
 
 /* ---- row_value.c -------------------------------------------------------- */
-const char *row_element_type(DType t);
 /* Where a value belongs as things stand, its text, its indentation. */
 Scope row_scope(const Printer *w, const RowValue *v);
 const char *row_indent(const Printer *w, Scope s);

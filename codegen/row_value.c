@@ -12,12 +12,15 @@
 
 const char *row_element_type(DType t)
 {
-    return t == DT_BF16 ? "bf16" : t == DT_I32 ? "i32" : "float";
+    return t == DT_BF16  ? "bf16"
+           : t == DT_F16 ? "f16"
+           : t == DT_I32 ? "i32"
+                         : "float";
 }
 
-static const char *element_suffix(DType t)
+const char *row_element_suffix(DType t)
 {
-    return t == DT_BF16 ? "bf16" : "f32";
+    return t == DT_BF16 ? "bf16" : t == DT_F16 ? "f16" : "f32";
 }
 
 void row_print_float(Buf *out, double x)
@@ -227,17 +230,17 @@ static const char *op_text(Op op)
 
 static void print_pointwise(Printer *w, const RowValue *v, Op op, Buf *out)
 {
-    Buf names[2] = {{0}, {0}};
+    Buf names[3] = {{0}, {0}, {0}};
 
     for (uint32_t k = 0; k < w->p->m->nodes.v[v->def.i].nargs; k++)
         row_operand_name(w, v, k, &names[k]);
     for (const char *c = op_text(op); *c; c++)
-        if (*c == 'A' || *c == 'B')
+        if (*c >= 'A' && *c <= 'C')
             buf_puts(out, buf_str(&names[*c - 'A']));
         else
             buf_write(out, c, 1);
-    buf_free(&names[0]);
-    buf_free(&names[1]);
+    for (size_t i = 0; i < MC_LEN(names); i++)
+        buf_free(&names[i]);
 }
 
 static void print_load(Printer *w, const RowValue *v, Buf *out)
@@ -248,7 +251,7 @@ static void print_load(Printer *w, const RowValue *v, Buf *out)
     if (t == DT_I32)
         buf_printf(out, "p%u[", v->param);
     else
-        buf_printf(out, "load_%s(p%u + ", element_suffix(t), v->param);
+        buf_printf(out, "load_%s(p%u + ", row_element_suffix(t), v->param);
     row_print_index(w, out, v->id, &st);
     buf_puts(out, t == DT_I32 ? "]" : ")");
 }
@@ -260,7 +263,7 @@ static void print_part(Printer *w, const RowValue *v, Buf *out)
     const RowValue *whole = &w->p->values.v[row_operand(w->p, v, 0)];
     DType t = value_type(w->p->m, v->id)->dtype;
 
-    buf_printf(out, "load_%s(p%u + ", element_suffix(t), whole->param);
+    buf_printf(out, "load_%s(p%u + ", row_element_suffix(t), whole->param);
     print_part_index(w, out, whole->param, v->id, whole->id,
                      part_span(w->p->m, n));
     buf_puts(out, ")");
@@ -315,9 +318,12 @@ static void print_cast(Printer *w, const RowValue *v, Buf *out)
 {
     DType to = value_type(w->p->m, v->id)->dtype;
 
-    buf_puts(out, to == DT_BF16 ? "f32_of_bf16(bf16_of_f32(" : "(float)(");
+    if (to == DT_BF16 || to == DT_F16)
+        buf_printf(out, "narrowed_%s(", row_element_suffix(to));
+    else
+        buf_puts(out, "(float)(");
     row_operand_name(w, v, 0, out);
-    buf_puts(out, to == DT_BF16 ? "))" : ")");
+    buf_puts(out, ")");
 }
 
 /* The value on the rank whose coordinates are all 0, else 0. */
@@ -425,15 +431,15 @@ static bool is_exact(const Printer *w, const RowSink *sink)
 {
     const RowValue *v = &w->p->values.v[sink->value];
 
-    return sink->dtype == DT_BF16 && !sink->accumulate && v->def.i &&
+    return dtype_bytes(sink->dtype) == 2 && !sink->accumulate && v->def.i &&
            w->p->m->nodes.v[v->def.i].op == OP_CAST &&
-           value_type(w->p->m, v->id)->dtype == DT_BF16;
+           value_type(w->p->m, v->id)->dtype == sink->dtype;
 }
 
 void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out)
 {
     const RowValue *v = &w->p->values.v[sink->value];
-    const char *suffix = element_suffix(sink->dtype);
+    const char *suffix = row_element_suffix(sink->dtype);
     Strides st = strides_of(w, sink->ptr, v->id);
     Buf index = {0};
 

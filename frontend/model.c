@@ -194,7 +194,9 @@ static Model model_sizes(Module *m, const Spec *spec)
 
     x.m = m;
     x.spec = spec;
-    x.compute = spec->training.precision == PREC_FP32 ? DT_F32 : DT_BF16;
+    x.compute = spec->training.precision == PREC_FP32   ? DT_F32
+                : spec->training.precision == PREC_FP16 ? DT_F16
+                                                        : DT_BF16;
     x.gpt2 = spec->model.position_embedding == PE_LEARNED;
     x.s = spec->training.seq_length;
     x.b = spec->training.micro_batch_size * spec->derived.dense_dp;

@@ -69,6 +69,7 @@ OP1(sigmoid, 1 / (1 + exp(-x)), field_random(OP_SIGMOID, x))
 OP1(tanh, tanh(x), field_random(OP_TANH, x))
 OP1(erf, erf(x), field_random(OP_ERF, x))
 OP1(relu, x > 0 ? x : 0, field_random(OP_RELU, x))
+OP1(finite, isfinite(x), ((void)x, UINT64_C(1)))
 OP1(step, x > 0, field_random(OP_STEP, x))
 
 /* ---- pointwise, two operands ---- */
@@ -116,6 +117,24 @@ OP2(min, x < y ? x : y, field_random(OP_MIN, field_add(x, y)))
 OP2(max2, x > y ? x : y, field_random(OP_MAX2, field_add(x, y)))
 OP2(expsub, exp(x - y), ((void)y, field_random(OP_EXP, x)))
 OP2(logadd, log(x) + y, ((void)y, field_random(OP_LOG, x)))
+
+/* ---- a choice ---- */
+
+void eval_select(EvalStep *s)
+{
+    EvalArray *out = step_out(s, 0);
+    Walk w = walk_of(out);
+
+    for (uint32_t i = 0; i < 3; i++)
+        walk_add(&w, step_arg(s, i));
+    for (; w.more; walk_next(&w)) {
+        EvalNum chosen = step_arg(s, 0)->at[w.off[1]];
+        bool yes = in_field(s) ? chosen.residue != 0 : chosen.f != 0;
+
+        out->at[w.off[0]] = yes ? step_arg(s, 1)->at[w.off[2]]
+                                : step_arg(s, 2)->at[w.off[3]];
+    }
+}
 
 /* ---- reductions ---- */
 

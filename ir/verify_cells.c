@@ -124,7 +124,8 @@ static const char *check_stored(Module *m, const Node *n, TypeId field)
     DType dtype = type_of(m, got)->dtype;
     TypeId want = field;
 
-    if (n->op == OP_ACCUM && (dtype == DT_F32 || dtype == DT_BF16))
+    if (n->op == OP_ACCUM && (dtype == DT_F32 || dtype == DT_BF16 ||
+                             dtype == DT_F16))
         want = type_as(m, field, dtype);
     return got.i == want.i
                ? NULL

@@ -32,14 +32,14 @@ static bool reads_any_float(const Node *n)
            n->op != OP_ONLY && n->op != OP_PART && n->op != OP_JOIN;
 }
 
-/* The bf16 value behind a cast to f32, else v. */
+/* The narrow value behind a cast to f32, else v. */
 static ValueId unwidened(const Simplify *s, ValueId v)
 {
     const Node *n = def_of(s, v);
 
     if (n->op != OP_CAST || value_type(s->m, v)->dtype != DT_F32)
         return v;
-    return value_type(s->m, node_arg(s->m, n, 0))->dtype == DT_BF16
+    return dtype_bytes(value_type(s->m, node_arg(s->m, n, 0))->dtype) == 2
                ? node_arg(s->m, n, 0) : v;
 }
 

@@ -128,6 +128,12 @@ static const char *accumulated(const Module *m, const Node *n)
     return n->op == OP_ACCUM ? sym_text(m->names, m->tensors.v[t.i].name) : "";
 }
 
+bool grad_scaled(const Grad *g)
+{
+    return g->pass->spec &&
+           g->pass->spec->training.precision == PREC_FP16;
+}
+
 bool grad_is_loss(const Module *m, const Node *n)
 {
     return strcmp(accumulated(m, n), "loss") == 0;

@@ -20,6 +20,8 @@ ValueId grad_of(Grad *g, ValueId v);
 /* Whether a cotangent of v is of use: false for integers, generators, and what
  * follows from those alone. */
 bool grad_wants(const Grad *g, ValueId v);
+/* Whether the backward starts from a scaled loss. */
+bool grad_scaled(const Grad *g);
 /* Adds a contribution to the cotangent of a forward value. */
 void grad_flow(Grad *g, ValueId v, ValueId contribution);
 /* Whether the node adds to the loss, the start of the backward. */

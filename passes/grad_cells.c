@@ -463,6 +463,18 @@ static void grad_combine(Grad *g, const Node *n)
                          arg(g, n, 1)));
 }
 
+/* The scale of the loss, that the host chooses. */
+static ValueId scale_of(Grad *g, const Node *n)
+{
+    Module *m = grad_module(g);
+    TypeId scalar = type_make(m, DT_F32, "", NULL);
+    Attr attr = attr_of_sym(AK_WHAT, sym_intern(m->names, "loss_scale"));
+    NodeId host = node_new(m, grad_func(g), OP_HOST, NULL, 0,
+                           attrs_intern(m, &attr, 1), &scalar, 1, n->loc);
+
+    return node_res(node_of(m, host), 0);
+}
+
 /* ---- state and structure ------------------------------------------------- */
 
 /* What a step has counted so far is data. */
@@ -476,11 +488,13 @@ static void grad_read(Grad *g, const Node *n)
              grad_of(g, node_res(n, 0)), n->loc);
 }
 
-/* Losses are what the backward starts from; statistics have no gradient. */
+/* Losses are what the backward starts from, with 1 or the scale that keeps
+ * gradients within f16; statistics have no gradient. */
 static void grad_accum(Grad *g, const Node *n)
 {
     if (grad_is_objective(grad_module(g), n))
-        grad_flow(g, arg(g, n, 0), num(g, n, 1.0));
+        grad_flow(g, arg(g, n, 0), grad_scaled(g) ? scale_of(g, n)
+                                                  : num(g, n, 1.0));
 }
 
 static void grad_call(Grad *g, const Node *n)

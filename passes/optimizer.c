@@ -9,6 +9,9 @@
  *                                  update of each parameter
  *                                  metrics
  *
+ * In f16 gradients come out times the scale of the loss.  The norm knows whether
+ * one of them, on any rank, is infinite: then every field keeps its value.
+ *
  * Everything is spelled per logical tensor, for all its layers at once.  The
  * norm adds up sums of squares; which ranks hold copies and which hold parts
  * is the layouts' business, so every element counts once by construction.
@@ -20,7 +23,10 @@ typedef struct {
     const Spec *spec;
     FuncId f;
     Loc loc;
-    ValueId lr, bias1, bias2, clip; /* scalars; clip 0: no clipping */
+    ValueId lr, bias1, bias2; /* scalars */
+    ValueId factor; /* of gradients: clipping, the scale of the loss; 0: 1 */
+    ValueId inverse; /* 1/scale of the loss; 0: 1 */
+    ValueId good;    /* 0 in a step to be skipped; 0: none is */
 } Update;
 
 static ValueId bin(Update *u, Op op, ValueId x, ValueId y)
@@ -123,7 +129,8 @@ static ValueId gradient_norm(Update *u)
         total = total.i ? bin(u, OP_ADD, total, part) : part;
     }
     value_of(u->m, total)->hint = sym_intern(u->m->names, "total");
-    return ir_unary(u->m, u->f, OP_SQRT, total, u->loc);
+    total = ir_unary(u->m, u->f, OP_SQRT, total, u->loc);
+    return u->inverse.i ? bin(u, OP_MUL, total, u->inverse) : total;
 }
 
 /* min(1, clip / (norm + 1e-6)), as Megatron and PyTorch have it. */
@@ -136,6 +143,17 @@ static ValueId clip_factor(Update *u, ValueId norm, double clip)
 }
 
 /* ---- updates ------------------------------------------------------------- */
+
+/* Writes a field, unless the step is skipped: then it keeps what it has. */
+static ValueId store(Update *u, TensorId t, Field field, ValueId v)
+{
+    if (u->good.i) {
+        ValueId args[] = {u->good, v, read_field(u, t, field)};
+        v = ir_op(u->m, u->f, OP_SELECT, args, 3, (AttrsId){0}, u->loc);
+    }
+    ir_write(u->m, u->f, t, field, v, u->loc);
+    return v;
+}
 
 /* The direction of Adam (Kingma & Ba 2015):
  *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g²
@@ -154,8 +172,8 @@ static ValueId adam(Update *u, TensorId t, ValueId g)
                        bin(u, OP_ADD, root,
                            num(u, u->spec->training.optimizer.eps)));
 
-    ir_write(u->m, u->f, t, FIELD_M, m, u->loc);
-    ir_write(u->m, u->f, t, FIELD_V, v, u->loc);
+    store(u, t, FIELD_M, m);
+    store(u, t, FIELD_V, v);
     return step;
 }
 
@@ -165,7 +183,7 @@ static ValueId momentum(Update *u, TensorId t, ValueId g)
     double mu = u->spec->training.optimizer.momentum;
 
     g = bin(u, OP_ADD, scaled(u, read_field(u, t, FIELD_M), mu), g);
-    ir_write(u->m, u->f, t, FIELD_M, g, u->loc);
+    store(u, t, FIELD_M, g);
     return g;
 }
 
@@ -194,15 +212,15 @@ static void update(Update *u, TensorId t)
     ValueId g = read_field(u, t, FIELD_GSUM);
     ValueId p = read_field(u, t, master ? FIELD_MASTER : FIELD_PARAM);
 
-    if (u->clip.i)
-        g = bin(u, OP_MUL, g, u->clip);
+    if (u->factor.i)
+        g = bin(u, OP_MUL, g, u->factor);
     g = direction(u, t, p, g, decay);
     p = bin(u, OP_SUB, p, bin(u, OP_MUL, g, u->lr));
-    if (master) {
-        ir_write(u->m, u->f, t, FIELD_MASTER, p, u->loc);
-        p = ir_cast(u->m, u->f, p, tensor_of(u->m, t)->field_dtype[FIELD_PARAM],
-                    u->loc);
-    }
+    p = store(u, t, master ? FIELD_MASTER : FIELD_PARAM, p);
+    if (!master)
+        return;
+    p = ir_cast(u->m, u->f, p, tensor_of(u->m, t)->field_dtype[FIELD_PARAM],
+                u->loc);
     ir_write(u->m, u->f, t, FIELD_PARAM, p, u->loc);
 }
 
@@ -223,7 +241,12 @@ static void scalars(Update *u, ValueId norm)
         u->bias1 = host(u, "adam_bias1");
         u->bias2 = host(u, "adam_bias2");
     }
-    u->clip = clip > 0.0 ? clip_factor(u, norm, clip) : (ValueId){0};
+    u->factor = clip > 0.0 ? clip_factor(u, norm, clip) : (ValueId){0};
+    if (!u->inverse.i)
+        return;
+    u->factor = u->factor.i ? bin(u, OP_MUL, u->factor, u->inverse)
+                            : u->inverse;
+    u->good = ir_unary(u->m, u->f, OP_FINITE, norm, u->loc);
 }
 
 /* ---- balance of experts -------------------------------------------------- */
@@ -259,8 +282,8 @@ static void update_bias(Update *u)
                         u->loc));
     step = scaled(u, sign_of(u, bin(u, OP_SUB, mean, load)),
                   u->spec->model.moe.bias_update_rate);
-    ir_write(u->m, u->f, t, FIELD_PARAM,
-             bin(u, OP_ADD, read_field(u, t, FIELD_PARAM), step), u->loc);
+    store(u, t, FIELD_PARAM,
+          bin(u, OP_ADD, read_field(u, t, FIELD_PARAM), step));
 }
 
 /* ---- metrics of experts -------------------------------------------------- */
@@ -358,6 +381,8 @@ bool pass_optimizer(Module *m, const Spec *spec)
     vec_free(&old.body);
     complete_gradients(&u);
     offload_state(&u);
+    if (spec->training.precision == PREC_FP16)
+        u.inverse = ir_unary(m, u.f, OP_RECIP, host(&u, "loss_scale"), u.loc);
     norm = gradient_norm(&u);
     scalars(&u, norm);
     for (uint32_t i = 1; i < m->tensors.n; i++)

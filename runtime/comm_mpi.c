@@ -9,6 +9,8 @@
  */
 #include "runtime/comm.h"
 
+#include "base/half.h"
+
 #include <mpi.h>
 #include <stdlib.h>
 
@@ -32,7 +34,7 @@ typedef struct {
     const Plan *plan;
     uint32_t rank;
     MPI_Comm messages;
-    MPI_Op bf16_sum, bf16_max;
+    MPI_Op bf16_sum, bf16_max, f16_sum, f16_max;
     Line *lines;
     uint32_t nlines;
     uint32_t *line_of; /* by instruction: its line, for collectives */
@@ -94,12 +96,35 @@ static void bf16_larger(void *in, void *inout, int *n, MPI_Datatype *type)
         b[i] = widen(a[i]) > widen(b[i]) ? a[i] : b[i];
 }
 
+/* ---- f16 ----------------------------------------------------------------- */
+
+static void f16_add(void *in, void *inout, int *n, MPI_Datatype *type)
+{
+    const uint16_t *a = in;
+    uint16_t *b = inout;
+
+    (void)type;
+    for (int i = 0; i < *n; i++)
+        b[i] = half_narrow(half_widen(a[i]) + half_widen(b[i]));
+}
+
+static void f16_larger(void *in, void *inout, int *n, MPI_Datatype *type)
+{
+    const uint16_t *a = in;
+    uint16_t *b = inout;
+
+    (void)type;
+    for (int i = 0; i < *n; i++)
+        b[i] = half_widen(a[i]) > half_widen(b[i]) ? a[i] : b[i];
+}
+
 static MPI_Datatype mpi_type(uint32_t dtype)
 {
     switch (dtype) {
     case PLAN_F32:
         return MPI_FLOAT;
     case PLAN_BF16:
+    case PLAN_F16:
         return MPI_UINT16_T;
     case PLAN_I32:
         return MPI_INT32_T;
@@ -112,6 +137,8 @@ static MPI_Op mpi_op(const Mpi *m, const PlanCollective *c)
 {
     if (c->dtype == PLAN_BF16)
         return c->reduce == PLAN_MAX ? m->bf16_max : m->bf16_sum;
+    if (c->dtype == PLAN_F16)
+        return c->reduce == PLAN_MAX ? m->f16_max : m->f16_sum;
     return c->reduce == PLAN_MAX ? MPI_MAX : MPI_SUM;
 }
 
@@ -258,6 +285,8 @@ static void mpi_close(void *self)
         MPI_Comm_free(&m->messages);
     MPI_Op_free(&m->bf16_sum);
     MPI_Op_free(&m->bf16_max);
+    MPI_Op_free(&m->f16_sum);
+    MPI_Op_free(&m->f16_max);
     free(m->lines);
     free(m->line_of);
     free(m->slots);
@@ -285,6 +314,8 @@ static Status mpi_open(const Plan *p, uint32_t rank, void **out_self)
     m->messages = MPI_COMM_NULL;
     MPI_Op_create(bf16_add, 1, &m->bf16_sum);
     MPI_Op_create(bf16_larger, 1, &m->bf16_max);
+    MPI_Op_create(f16_add, 1, &m->f16_sum);
+    MPI_Op_create(f16_larger, 1, &m->f16_max);
     s = open_parts(m);
     if (s)
         mpi_close(m);

@@ -8,6 +8,7 @@
  * later.
  */
 #include "runtime/device_cpu_gemm.h"
+#include "runtime/device_cpu_half.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -25,6 +26,7 @@ struct CpuGemm {
     dnnl_exec_arg_t args[ARGS_MAX];
     int nargs, noperands;
     int threads; /* oneDNN plans for as many, so they are the same later */
+    PlanGemm half; /* the row, if operands are f16; else all 0 */
 };
 
 struct CpuGemms {
@@ -35,6 +37,8 @@ struct CpuGemms {
     CpuFilled **filled;  /* … or those that counted slots take */
     void *scratch;
     size_t scratch_bytes;
+    char *half; /* operands of f16 as f32 */
+    size_t half_bytes;
     int threads; /* of the device */
 };
 
@@ -213,6 +217,10 @@ Status cpu_gemm_new(CpuGemms *all, const PlanGemm *g, CpuGemm **out)
     *out = row;
     if (!row)
         return status_make(STATUS_SYSTEM, "no memory for the products");
+    if (cpu_half_needed(g)) {
+        row->half = *g;
+        all->half_bytes = MC_MAX(all->half_bytes, cpu_half_bytes(g));
+    }
     return make_row(all, g, row);
 }
 
@@ -226,7 +234,7 @@ void cpu_gemm_free(CpuGemm *row)
     free(row);
 }
 
-Status cpu_gemm_run(CpuGemms *all, CpuGemm *row, void *const *operand)
+static Status run_row(CpuGemms *all, CpuGemm *row, void *const *operand)
 {
     dnnl_status_t code = dnnl_success;
 
@@ -241,6 +249,18 @@ Status cpu_gemm_run(CpuGemms *all, CpuGemm *row, void *const *operand)
                                       row->args);
     omp_set_num_threads(all->threads);
     return check(code, "multiply");
+}
+
+Status cpu_gemm_run(CpuGemms *all, CpuGemm *row, void *const *operand)
+{
+    void *wide[ARGS_MAX];
+
+    if (row->half.m == 0)
+        return run_row(all, row, operand);
+    cpu_half_widen(&row->half, all->half, operand, wide);
+    STATUS_TRY(run_row(all, row, wide));
+    cpu_half_narrow(&row->half, operand, wide);
+    return STATUS_NONE;
 }
 
 /* ---- the table ----------------------------------------------------------- */
@@ -261,10 +281,14 @@ static Status make_scratch(CpuGemms *all)
                    ~(size_t)(SCRATCH_ALIGN - 1);
 
     all->scratch = aligned_alloc(SCRATCH_ALIGN, bytes);
-    return all->scratch ? STATUS_NONE
-                        : status_make(STATUS_SYSTEM,
-                                      "no memory for a scratchpad of %zu bytes",
-                                      bytes);
+    if (all->half_bytes) {
+        all->half = aligned_alloc(SCRATCH_ALIGN, all->half_bytes);
+        bytes += all->half_bytes;
+    }
+    return all->scratch && (all->half || !all->half_bytes)
+               ? STATUS_NONE
+               : status_make(STATUS_SYSTEM,
+                             "no memory for a scratchpad of %zu bytes", bytes);
 }
 
 static Status make_all(CpuGemms *all)
@@ -314,6 +338,7 @@ void cpu_gemms_free(CpuGemms *all)
     dnnl_stream_destroy(all->stream);
     dnnl_engine_destroy(all->engine);
     free(all->scratch);
+    free(all->half);
     free(all->rows);
     free(all->filled);
     free(all);

@@ -70,7 +70,8 @@ static Status put_line(Metrics *m, const MetricsStep *s)
         put_number(m->file, "targets", s->targets);
     put_number(m->file, "step_time_s", s->seconds);
     put_number(m->file, "tokens_per_s", (double)s->tokens / s->seconds);
-    fputs(", \"loss_scale\": 1, \"skipped\": 0}\n", m->file);
+    fprintf(m->file, ", \"loss_scale\": %.17g", s->loss_scale);
+    fprintf(m->file, ", \"skipped\": %d}\n", s->skipped);
     if (fflush(m->file) != 0)
         return status_system(errno, "cannot write %s", m->c.path);
     return STATUS_NONE;

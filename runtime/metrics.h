@@ -11,6 +11,8 @@ typedef struct {
     int64_t tokens; /* of the step */
     double valid_loss; /* of the evaluation after the step … */
     bool evaluated;    /* … if there was one */
+    double loss_scale;
+    bool skipped; /* a gradient was infinite: nothing was updated */
     double targets; /* the weight of all targets, or -1: every token counts */
     float value[PLAN_METRICS];
     bool known[PLAN_METRICS];

@@ -143,6 +143,8 @@ typedef struct {
     LrSchedule lr;
     BatchRampup rampup;
     int64_t eval_interval, eval_steps; /* interval 0: never */
+    double loss_scale; /* if scaled: fixed, or 0: dynamic */
+    uint32_t scaled, reserved_scale;
     uint32_t optimizer; /* PlanOptimizer */
     uint32_t log_interval;
     PlanStr metrics; /* file name of metrics.jsonl, or none */
@@ -386,6 +388,7 @@ typedef enum {
     PLAN_SCALAR_ADAM_BIAS2,  /* 1 - beta2^step */
     PLAN_SCALAR_INV_TARGETS, /* 1 / weight of all targets of the step, or 0 */
     PLAN_SCALAR_INV_BATCH,   /* 1 / number of samples of the step */
+    PLAN_SCALAR_LOSS_SCALE,  /* see scaler.h */
     PLAN_SCALAR_STEP,        /* counted from 1 */
     PLAN_SCALAR_DRAWS,       /* key of the step's dropout (base/dropout.h) */
     PLAN_SCALARS

@@ -285,12 +285,11 @@ static bool check_kernel(PlanCheck *c, const PlanKernel *k)
 
 static bool must_gemm_types(PlanCheck *c, const PlanGemm *g)
 {
-    bool narrow = g->type_a == PLAN_BF16;
-
     return plan_must(c,
-                     g->type_a == g->type_b && g->type_a <= PLAN_BF16 &&
-                         g->type_c <= (narrow ? PLAN_BF16 : PLAN_F32) &&
-                         g->type_bias <= (narrow ? PLAN_BF16 : PLAN_F32),
+                     g->type_a == g->type_b && g->type_a <= PLAN_F16 &&
+                         (g->type_c == PLAN_F32 || g->type_c == g->type_a) &&
+                         (g->type_bias == PLAN_F32 ||
+                          g->type_bias == g->type_a),
                      "no such product of types") &&
            plan_must(c,
                      g->trans_a <= 1 && g->trans_b <= 1 && g->accumulate <= 1 &&
@@ -335,7 +334,7 @@ static bool check_collective(PlanCheck *c, const PlanCollective *k)
 {
     return plan_must(c, k->kind < PLAN_COLLECTIVES, "kind is %u", k->kind) &&
            plan_must(c, k->reduce <= PLAN_MAX, "reduce is %u", k->reduce) &&
-           plan_must(c, k->dtype < PLAN_DTYPES && k->dtype != PLAN_F16,
+           plan_must(c, k->dtype < PLAN_DTYPES,
                      "dtype is %u", k->dtype) &&
            plan_must_row(c, k->group, c->p->groups.n, "group") &&
            plan_must(c, k->root < plan_check_group_size(c->p, k->group),

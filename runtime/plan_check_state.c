@@ -20,7 +20,10 @@ static bool check_growth(PlanCheck *c, const PlanTraining *t)
                              (r->full - r->start) % r->increment == 0),
                      "increments do not lead to the global batch") &&
            plan_must(c, t->eval_interval >= 0 && t->eval_steps >= 0,
-                     "wrong evaluation");
+                     "wrong evaluation") &&
+           plan_must(c, t->scaled <= 1 && t->loss_scale >= 0 &&
+                            t->loss_scale < 1e38,
+                     "wrong loss_scale");
 }
 
 bool plan_check_training(PlanCheck *c, const PlanTraining *t)
@@ -120,7 +123,7 @@ bool plan_check_split(PlanCheck *c, const PlanSplit *s)
 bool plan_check_field(PlanCheck *c, const PlanField *f)
 {
     return plan_must(c, f->kind < PLAN_FIELDS, "kind is %u", f->kind) &&
-           plan_must(c, f->dtype <= PLAN_BF16, "dtype is %u", f->dtype) &&
+           plan_must(c, f->dtype <= PLAN_F16, "dtype is %u", f->dtype) &&
            plan_must_row(c, f->owner, c->p->exprs.n, "owner");
 }
 

@@ -73,7 +73,7 @@ const char *plan_scalar_name(uint32_t scalar)
 {
     static const char *const names[PLAN_SCALARS] = {
         "lr", "adam_bias1", "adam_bias2", "inv_targets",
-        "inv_batch", "step", "draws"};
+        "inv_batch", "loss_scale", "step", "draws"};
 
     return SPELL(names, scalar);
 }

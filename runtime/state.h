@@ -17,6 +17,7 @@ typedef struct {
     uint32_t rank;
     void *self;
     char *(*pointer)(void *self, uint64_t address);
+    float grad_scale; /* gradients in memory are times this; 0: 1 */
 } State;
 
 /* ---- philox.c ------------------------------------------------------------ */

@@ -138,6 +138,7 @@ typedef struct {
     uint64_t start; /* of the tensor, in the file */
     const char *from;
     uint32_t dtype;
+    float factor; /* of what is written */
     float *buffer;
     int64_t at, n; /* elements of the tensor in the buffer */
 } Writer;
@@ -178,6 +179,7 @@ static Status write_run(void *self, const StateRun *run)
         if (w->n == 0)
             w->at = run->at + i;
         w->buffer[w->n++] =
+            w->factor *
             state_fetch(w->dtype, w->from, run->local + i * run->stride);
     }
     return STATUS_NONE;
@@ -211,6 +213,7 @@ static Status write_tensor(const State *s, const PlanTensor *t,
 static Status write_owned(const State *s, const SafeFile *f, bool grads,
                           Writer *w)
 {
+    w->factor = grads && s->grad_scale > 0 ? 1 / s->grad_scale : 1;
     for (uint32_t i = 0; i < s->plan->tensors.n; i++) {
         const PlanTensor *t = &s->plan->tensors.v[i];
         const PlanField *field = saved_field(s, t, grads);

@@ -7,6 +7,8 @@
  */
 #include "runtime/state.h"
 
+#include "base/half.h"
+
 #include <math.h>
 
 enum { CHUNK = 1024 }; /* normal numbers drawn at a time */
@@ -31,19 +33,8 @@ void state_store(uint32_t dtype, char *to, int64_t i, float value)
         memcpy(to + i * 4, &value, 4);
         return;
     }
-    half = bf16_from(value);
+    half = dtype == PLAN_F16 ? half_narrow(value) : bf16_from(value);
     memcpy(to + i * 2, &half, 2);
-}
-
-/* IEEE 754 half: 1 sign, 5 exponent, 10 fraction bits. */
-static float f16_to(uint16_t half)
-{
-    int exponent = half >> 10 & 31, fraction = half & 1023;
-    float value = exponent == 31 ? (fraction ? NAN : INFINITY)
-                  : exponent ? ldexpf((float)(fraction + 1024), exponent - 25)
-                             : ldexpf((float)fraction, -24);
-
-    return half >> 15 ? -value : value;
 }
 
 float state_fetch(uint32_t dtype, const char *from, int64_t i)
@@ -58,7 +49,7 @@ float state_fetch(uint32_t dtype, const char *from, int64_t i)
     }
     memcpy(&half, from + i * 2, 2);
     if (dtype == PLAN_F16)
-        return f16_to(half);
+        return half_widen(half);
     bits = (uint32_t)half << 16;
     memcpy(&value, &bits, 4);
     return value;

@@ -9,6 +9,7 @@
 #include "base/dropout.h"
 #include "runtime/feed.h"
 #include "runtime/metrics.h"
+#include "runtime/scaler.h"
 #include "runtime/state.h"
 
 #include <errno.h>
@@ -27,7 +28,10 @@ struct Train {
     State state;
     MetricsStep now;
     FeedBatch batch;
-    int64_t learnt; /* samples of the updates so far */
+    Scaler scaler;
+    bool hopeless; /* a skipped step that no smaller scale would save */
+    int64_t updates; /* steps that were not skipped, … */
+    int64_t learnt;  /* … and their samples */
     volatile int64_t step; /* counted from 1 */
     Vec(double) measured;  /* seconds of steps that are profiled */
 };
@@ -61,11 +65,13 @@ static float scalar(void *self, PlanScalar what)
     case PLAN_SCALAR_LR:
         return (float)learning_rate(t);
     case PLAN_SCALAR_ADAM_BIAS1:
-        return (float)(1.0 - pow(p->beta1, (double)t->step));
+        return (float)(1.0 - pow(p->beta1, (double)(t->updates + 1)));
     case PLAN_SCALAR_ADAM_BIAS2:
-        return (float)(1.0 - pow(p->beta2, (double)t->step));
+        return (float)(1.0 - pow(p->beta2, (double)(t->updates + 1)));
     case PLAN_SCALAR_INV_TARGETS:
         return t->batch.targets > 0 ? (float)(1.0 / t->batch.targets) : 0.0f;
+    case PLAN_SCALAR_LOSS_SCALE:
+        return (float)t->scaler.scale;
     case PLAN_SCALAR_INV_BATCH:
         return (float)(1.0 / (double)t->batch.samples);
     case PLAN_SCALAR_STEP:
@@ -166,7 +172,7 @@ static Status make_state(Train *t)
 {
     const PlanMemory *arena = &t->plan->memories.v[0];
 
-    t->state = (State){t->plan, t->c.rank, t, state_pointer};
+    t->state = (State){t->plan, t->c.rank, t, state_pointer, 1};
     if (t->c.measure_memory)
         memory_paint(exec_pointer(t->exec, 0), arena->bytes);
     STATUS_TRY(state_init(&t->state, seed_of(t)));
@@ -180,6 +186,7 @@ static Status open_all(Train *t)
                            "step %lld is to be saved, but the "
                            "last one is %lld",
                            (long long)t->c.save_step, (long long)t->c.steps);
+    t->scaler = scaler_new(t->plan->training.v);
     STATUS_TRY(feed_open(t->plan, t->c.rank, seed_of(t), t->c.steps,
                          &t->feed));
     STATUS_TRY(open_executor(t));
@@ -251,9 +258,27 @@ static Status report(Train *t)
 
     if (t->metrics)
         STATUS_TRY(metrics_step(t->metrics, &t->now));
+    if (t->now.skipped && !t->hopeless)
+        return STATUS_NONE;
     if (t->now.known[PLAN_METRIC_LOSS] && !isfinite(loss))
         return status_make(STATUS_RUN, "the loss is %f", (double)loss);
     return STATUS_NONE;
+}
+
+/* Every rank knows the norm, and so whether this was an update. */
+static void scale(Train *t)
+{
+    bool finite = !t->plan->training.v->scaled ||
+                  isfinite(t->now.value[PLAN_METRIC_GRAD_NORM]);
+
+    t->now.loss_scale = t->scaler.scale;
+    t->now.skipped = !finite;
+    t->hopeless = !finite && !scaler_can_fall(&t->scaler);
+    scaler_update(&t->scaler, finite);
+    if (!finite)
+        return;
+    t->updates++;
+    t->learnt += t->batch.samples;
 }
 
 /* The first step, which finds caches and pages cold, is profiled only if
@@ -274,6 +299,7 @@ static Status one_step(Train *t)
 
     t->now = (MetricsStep){0};
     STATUS_TRY(feed_next(t->feed, PLAN_TRAIN, &t->batch));
+    t->state.grad_scale = (float)t->scaler.scale;
     STATUS_TRY(exec_run(t->exec, t->batch.program));
     profile_step(t, t->c.clock() - clock);
     t->now.step = t->step;
@@ -281,7 +307,7 @@ static Status one_step(Train *t)
     t->now.lr = learning_rate(t);
     t->now.tokens = t->batch.samples * t->plan->training.v->seq_length;
     t->now.targets = t->plan->data.v->mask ? t->batch.targets : -1;
-    t->learnt += t->batch.samples;
+    scale(t);
     STATUS_TRY(evaluate(t));
     STATUS_TRY(report(t));
     return step_done(t);

@@ -280,14 +280,19 @@ static inline void emit_step(EmitBench *b)
 
 /* ---- state in memory ----------------------------------------------------- */
 
+static inline uint32_t emit_plan_type(DType t)
+{
+    return t == DT_F32 ? PLAN_F32 : t == DT_F16 ? PLAN_F16 : PLAN_BF16;
+}
+
 static inline float emit_get(const char *at, DType t, int64_t i)
 {
-    return board_get(t == DT_F32 ? PLAN_F32 : PLAN_BF16, at, i);
+    return board_get(emit_plan_type(t), at, i);
 }
 
 static inline void emit_set(char *at, DType t, int64_t i, float x)
 {
-    board_put(t == DT_F32 ? PLAN_F32 : PLAN_BF16, at, i, x);
+    board_put(emit_plan_type(t), at, i, x);
 }
 
 /* Part of a field of one layer on a rank. */

@@ -9,6 +9,7 @@
 #ifndef MEGAC_TESTS_EMIT_BOARD_H
 #define MEGAC_TESTS_EMIT_BOARD_H
 
+#include "base/half.h"
 #include "runtime/comm.h"
 
 #include <pthread.h>
@@ -98,6 +99,8 @@ static inline float board_get(uint32_t dtype, const char *at, int64_t i)
 
     if (dtype == PLAN_F32)
         return ((const float *)(const void *)at)[i];
+    if (dtype == PLAN_F16)
+        return half_widen(((const uint16_t *)(const void *)at)[i]);
     u = (uint32_t)((const uint16_t *)(const void *)at)[i] << 16;
     memcpy(&f, &u, sizeof f);
     return f;
@@ -110,6 +113,8 @@ static inline void board_put(uint32_t dtype, char *at, int64_t i, float x)
     memcpy(&u, &x, sizeof u);
     if (dtype == PLAN_F32)
         ((float *)(void *)at)[i] = x;
+    else if (dtype == PLAN_F16)
+        ((uint16_t *)(void *)at)[i] = half_narrow(x);
     else
         ((uint16_t *)(void *)at)[i] =
             (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);

@@ -294,6 +294,16 @@ static void a_bf16_step_agrees(void **state)
     check_layout(llama, sets, 0.04, 0.01);
 }
 
+/* Numbers of 11 bits. */
+static void a_f16_step_agrees(void **state)
+{
+    static const Sets sets = {"training.precision=fp16", "parallel.tp=2",
+                              "parallel.sp=true", "parallel.pp=2"};
+
+    (void)state;
+    check_layout(llama, sets, 0.005, 0.002);
+}
+
 static const char experts[] =
     "version: 1\n"
     "model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4,\n"
@@ -348,6 +358,7 @@ int main(void)
         cmocka_unit_test(llama_steps_agree),
         cmocka_unit_test(gpt2_steps_agree),
         cmocka_unit_test(a_bf16_step_agrees),
+        cmocka_unit_test(a_f16_step_agrees),
         cmocka_unit_test(steps_with_experts_agree),
         cmocka_unit_test(steps_with_dropout_agree),
     };

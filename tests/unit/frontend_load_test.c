@@ -425,7 +425,7 @@ static void not_built_yet(void **state)
     static const struct {
         const char *message, *set;
     } rows[] = {
-        {"fp16 training", "training.precision=fp16"},
+        {"fp8 training", "training.precision=fp8"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
         {"turning overlap off", "parallel.overlap.p2p=false"},

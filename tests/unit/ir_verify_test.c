@@ -40,7 +40,7 @@ static const Fault op_faults[] = {
      "%in = inrange {dims=h, size=5, limit=3} : f32[h=5]\n"
      "%bad = mul %x, %in : f32[s=6, b=2, h=4]",
      "dimension h of operand 2 does not match"},
-    {"{dims=sb} : f32[s=6, b=2]\n    %20", "{dims=bs} : f32[s=6, b=2]\n    %20",
+    {"{dims=sb} : f32[s=6, b=2]\n    %22", "{dims=bs} : f32[s=6, b=2]\n    %22",
      "cannot keep `bs` of f32[s=6, b=2, h=4]"},
     {"{num=1, den=4, root=1}", "{num=1}", "needs either `value`, or `num`"},
     {"{num=1, den=4, root=1}", "{num=1, den=4, value=2}", "needs either"},

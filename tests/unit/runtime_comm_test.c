@@ -155,6 +155,12 @@ static void plan_collectives(Rig *r)
                                 .dtype = PLAN_BF16,
                                 .count = 3},
                16384, 6, 16384, 6);
+    collective(r, 0,
+               (PlanCollective){.kind = PLAN_ALL_REDUCE,
+                                .group = r->all,
+                                .dtype = PLAN_F16,
+                                .count = 3},
+               16448, 6, 16448, 6);
 }
 
 static void check_collectives(const Rig *r)
@@ -184,6 +190,8 @@ static void check_collectives(const Rig *r)
     /* bf16 1 + 2 + 4 + 8 = 15 = 0x4170 */
     memcpy(&half, at(r, 16384) + 4, 2);
     require(half == 0x4170, "bf16 sum");
+    memcpy(&half, at(r, 16448) + 4, 2); /* f16 15 = 1.875 2^3 */
+    require(half == 0x4b80, "f16 sum");
 }
 
 static void every_collective(Rig *r)
@@ -199,6 +207,8 @@ static void every_collective(Rig *r)
         memcpy(&bits, &value, 4);
         uint16_t half = (uint16_t)(bits >> 16);
         memcpy(at(r, 16384) + 2 * i, &half, 2);
+        half = (uint16_t)(0x3c00 + (r->rank << 10)); /* 2^rank */
+        memcpy(at(r, 16448) + 2 * i, &half, 2);
     }
     succeed(exec_step(r->exec));
     check_collectives(r);

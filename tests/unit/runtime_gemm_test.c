@@ -6,6 +6,8 @@
  */
 #include "runtime_plan.h"
 
+#include "base/half.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -18,7 +20,7 @@ static void store(char *base, int64_t i, uint8_t dtype, float value)
     uint16_t half;
 
     memcpy(&bits, &value, 4);
-    half = (uint16_t)(bits >> 16);
+    half = dtype == PLAN_F16 ? half_narrow(value) : (uint16_t)(bits >> 16);
     if (dtype == PLAN_F32)
         memcpy(base + 4 * i, &value, 4);
     else
@@ -36,6 +38,8 @@ static float fetch(const char *base, int64_t i, uint8_t dtype)
         return value;
     }
     memcpy(&half, base + 2 * i, 2);
+    if (dtype == PLAN_F16)
+        return half_widen(half);
     bits = (uint32_t)half << 16;
     memcpy(&value, &bits, 4);
     return value;
@@ -178,12 +182,20 @@ static void bf16_products(void **state)
     check_flags(PLAN_BF16, PLAN_BF16, 1);
 }
 
+static void f16_products(void **state)
+{
+    (void)state;
+    check_flags(PLAN_F16, PLAN_F32, 1);
+    check_flags(PLAN_F16, PLAN_F16, 1);
+}
+
 /* B's stride is 0: one matrix for the whole batch. */
 static void batched_products(void **state)
 {
     (void)state;
     check_flags(PLAN_F32, PLAN_F32, 3);
     check_flags(PLAN_BF16, PLAN_F32, 3);
+    check_flags(PLAN_F16, PLAN_F16, 3);
 }
 
 /* ---- counted slots ------------------------------------------------------- */
@@ -290,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_products),
         cmocka_unit_test(bf16_products),
+        cmocka_unit_test(f16_products),
         cmocka_unit_test(batched_products),
         cmocka_unit_test(products_of_counted_slots),
     };

@@ -164,7 +164,7 @@ static void rank_open_with(Rank *r, uint32_t rank, uint32_t world,
     r->plan = tiny_load(b);
     r->memory = malloc(ARENA);
     memset(r->memory, 0x55, ARENA);
-    r->state = (State){&r->plan, rank, r, rank_pointer};
+    r->state = (State){&r->plan, rank, r, rank_pointer, 1};
 }
 
 static void rank_open(Rank *r, uint32_t rank, uint32_t world)
