@@ -23,11 +23,14 @@ static void copy_span(const EvalArray *part, const EvalArray *whole, Span s,
     }
 }
 
+void array_part(const EvalArray *whole, Span s, EvalArray *out_part)
+{
+    copy_span(out_part, whole, s, false);
+}
+
 void eval_part(EvalStep *s)
 {
-    const EvalArray *whole = step_arg(s, 0);
-
-    copy_span(step_out(s, 0), whole, part_span(s->e->m, s->node), false);
+    array_part(step_arg(s, 0), part_span(s->e->m, s->node), step_out(s, 0));
 }
 
 void eval_join(EvalStep *s)

@@ -150,6 +150,8 @@ int64_t array_stride(const EvalArray *a, char dim); /* 0 if absent */
 int64_t array_elems(const EvalArray *a);
 bool array_same_shape(const EvalArray *a, const EvalArray *b);
 EvalArray array_of_type(const Type *t); /* at is NULL */
+/* The indices `s` of j; the result has its shape and memory. */
+void array_part(const EvalArray *whole, Span s, EvalArray *out_part);
 void array_print(const EvalArray *shape, Buf *out);
 
 EvalValue *value_alloc(const EvalArray *shape); /* one reference, zeroed */

@@ -242,9 +242,61 @@ bool eval_get_tensor(const EvalResult *r, TensorId t, Field f, uint32_t layer,
 
 /* ---- comparing ---- */
 
+/* What is compared: a tensor, or what lies beside others in one. */
+typedef struct {
+    TensorId t;
+    const TensorPart *part; /* NULL: the tensor */
+} Entry;
+
+static uint32_t entry_count(const Tensor *t)
+{
+    return MC_MAX(t->nparts, 1u);
+}
+
+static Entry entry_at(const Module *m, TensorId t, uint32_t i)
+{
+    const Tensor *tensor = &m->tensors.v[t.i];
+
+    return (Entry){t, tensor->nparts ? &tensor->part[i] : NULL};
+}
+
+static const char *entry_name(const Module *m, Entry e)
+{
+    return sym_text(m->names,
+                    e.part ? e.part->name : m->tensors.v[e.t.i].name);
+}
+
+static Entry entry_find(const Module *m, const char *name)
+{
+    for (uint32_t i = 1; i < m->tensors.n; i++)
+        for (uint32_t k = 0; k < entry_count(&m->tensors.v[i]); k++) {
+            Entry e = entry_at(m, (TensorId){i}, k);
+            if (!strcmp(entry_name(m, e), name))
+                return e;
+        }
+    return (Entry){{0}, NULL};
+}
+
+static bool entry_get(const EvalResult *r, Entry e, Field f, uint32_t layer,
+                      EvalArray *out)
+{
+    EvalArray whole;
+    Type part;
+
+    if (!e.part)
+        return eval_get_tensor(r, e.t, f, layer, out);
+    if (!eval_get_tensor(r, e.t, f, layer, &whole))
+        return false;
+    part = type_part(eval_logical(r->m, e.t), e.part->at);
+    *out = array_of_type(&part);
+    out->at = arena_array(r->m->arena, EvalNum, array_elems(out) + 1);
+    array_part(&whole, e.part->at, out);
+    return true;
+}
+
 typedef struct {
     double error; /* relative to the tensor's largest element; field: 0, 1 */
-    TensorId t;   /* in module a */
+    Entry entry;  /* in module a */
     Field f;
     uint32_t layer;
     int64_t index;
@@ -300,14 +352,13 @@ static bool values_report(Diag *d, EvalKind kind, EvalNum x, EvalNum y,
     return false;
 }
 
-static bool worst_report(Module *a, const EvalResult *ra, Diag *d,
-                         const Worst *w)
+static bool worst_report(const EvalResult *ra, Diag *d, const Worst *w)
 {
     char *where = arena_printf(
-        a->arena, "the runs differ in %u tensors; most in @%s.%s, layer %u, "
+        ra->m->arena, "the runs differ in %u tensors; most in @%s.%s, layer %u, "
         "element %lld", w->tensors,
-        sym_text(a->names, tensor_of(a, w->t)->name), field_names[w->f],
-        w->layer, (long long)w->index);
+        entry_name(ra->m, w->entry), field_names[w->f], w->layer,
+        (long long)w->index);
 
     return values_report(d, ra->kind, w->x, w->y, where);
 }
@@ -334,14 +385,14 @@ static bool metrics_equal(const EvalResult *ra, const EvalResult *rb, Diag *d,
 
 /* Compares one field of all layers; false if only one run has it. */
 static bool field_compare(const EvalResult *ra, const EvalResult *rb,
-                          TensorId tb, double tol, Worst here, Worst *worst)
+                          Entry eb, double tol, Worst here, Worst *worst)
 {
-    const Tensor *t = tensor_of(ra->m, here.t);
+    const Tensor *t = tensor_of(ra->m, here.entry.t);
 
     for (; here.layer < (t->per_layer ? ra->m->nlayers : 1); here.layer++) {
         EvalArray x, y;
-        bool in_a = eval_get_tensor(ra, here.t, here.f, here.layer, &x);
-        bool in_b = eval_get_tensor(rb, tb, here.f, here.layer, &y);
+        bool in_a = entry_get(ra, here.entry, here.f, here.layer, &x);
+        bool in_b = entry_get(rb, eb, here.f, here.layer, &y);
 
         if (in_a != in_b || (in_a && !array_same_shape(&x, &y)))
             return false;
@@ -351,32 +402,39 @@ static bool field_compare(const EvalResult *ra, const EvalResult *rb,
     return true;
 }
 
-bool eval_equal(Module *a, const EvalResult *ra, Module *b,
-                const EvalResult *rb, Diag *d, double tol)
+static bool entry_compare(const EvalResult *ra, const EvalResult *rb, Entry ea,
+                          Diag *d, double tol, Worst *worst)
 {
+    const char *name = entry_name(ra->m, ea);
+    Entry eb = entry_find(rb->m, name);
+
+    for (uint32_t f = 0; eb.t.i && f < FIELD_COUNT; f++) {
+        Worst here = {.entry = ea, .f = (Field)f};
+
+        if (!(ra->m->tensors.v[ea.t.i].fields >> f & 1) ||
+            field_compare(ra, rb, eb, tol, here, worst))
+            continue;
+        diag_error(d, (Loc){0}, "MC0755",
+                   "the runs do not both have @%s.%s in one shape", name,
+                   field_names[f]);
+        return false;
+    }
+    if (!eb.t.i)
+        diag_error(d, (Loc){0}, "MC0755", "one module lacks @%s", name);
+    return eb.t.i != 0;
+}
+
+bool eval_equal(const EvalResult *ra, const EvalResult *rb, Diag *d, double tol)
+{
+    const Module *m = ra->m;
     Worst worst = {0};
 
-    for (uint32_t i = 1; i < a->tensors.n; i++) {
-        const char *name = sym_text(a->names, a->tensors.v[i].name);
-        TensorId tb = tensor_find(b, sym_intern(b->names, name));
-
-        for (uint32_t f = 0; tb.i && f < FIELD_COUNT; f++) {
-            Worst here = {.t = {i}, .f = (Field)f};
-
-            if (!(a->tensors.v[i].fields >> f & 1) ||
-                field_compare(ra, rb, tb, tol, here, &worst))
-                continue;
-            diag_error(d, (Loc){0}, "MC0755",
-                       "the runs do not both have @%s.%s in one shape", name,
-                       field_names[f]);
-            return false;
-        }
-        if (!tb.i) {
-            diag_error(d, (Loc){0}, "MC0755", "one module lacks @%s", name);
-            return false;
-        }
-    }
+    for (uint32_t i = 1; i < m->tensors.n; i++)
+        for (uint32_t k = 0; k < entry_count(&m->tensors.v[i]); k++)
+            if (!entry_compare(ra, rb, entry_at(m, (TensorId){i}, k), d, tol,
+                               &worst))
+                return false;
     if (worst.error > (ra->kind == EVAL_FP64 ? tol : 0))
-        return worst_report(a, ra, d, &worst);
+        return worst_report(ra, d, &worst);
     return metrics_equal(ra, rb, d, tol);
 }

@@ -1,7 +1,8 @@
 /* eval_state.c - what lives between steps, and what comes from outside.
  *
  * Initial values are functions of seed, tensor name, layer and logical index,
- * so every layout starts from the same model.  Real numbers are spread so that
+ * so every layout starts from the same model; what lies beside others in one
+ * tensor counts as a tensor of its own, wherever it lies.  Real numbers are spread so that
  * every path matters: biases are not zero, second moments are positive.
  * Gradients and accumulators start undefined; reading one before it is
  * written, or adding to it before it is cleared, is an error (before the pass
@@ -71,15 +72,50 @@ static double init_spread(const Tensor *t, double *out_centre)
     return 0.2;
 }
 
+/* The coordinate of dimension `dim` of element `index`. */
+static int64_t coordinate(const Type *t, int64_t index, char dim)
+{
+    int d = t->ndim - 1;
+
+    for (; d >= 0 && t->dim[d] != dim; d--)
+        index /= t->size[d];
+    return d < 0 ? 0 : index % t->size[d];
+}
+
+/* The seed of a tensor's element, or of that of the part it belongs to. */
+static uint64_t element_key(const Eval *e, TensorId t, int64_t *index)
+{
+    const Tensor *tensor = tensor_of(e->m, t);
+    const Type *whole = eval_logical(e->m, t);
+    int64_t j = coordinate(whole, *index, 'j'), at = 0;
+    const TensorPart *p = tensor->part;
+    Type part;
+
+    if (!tensor->nparts)
+        return e->tensor_key[t.i];
+    while (j >= p->at.first + p->at.n)
+        p++;
+    part = type_part(whole, p->at);
+    for (int d = 0; d < part.ndim; d++)
+        at = at * part.size[d] +
+             (part.dim[d] == p->at.dim
+                  ? j - p->at.first
+                  : coordinate(whole, *index, part.dim[d]));
+    *index = at;
+    return hash_text(e->opt.seed, sym_text(e->m->names, p->name));
+}
+
 static EvalNum initial_number(const Eval *e, TensorId t, Field f,
                               uint32_t layer, int64_t index)
 {
     const Tensor *tensor = tensor_of(e->m, t);
     Field like = f == FIELD_MASTER ? FIELD_PARAM : f;
-    uint64_t hash = hash_mix(e->tensor_key[t.i] ^ hash_mix((uint64_t)layer));
+    int64_t at = index;
+    uint64_t hash = hash_mix(element_key(e, t, &at) ^
+                             hash_mix((uint64_t)layer));
     double given, centre;
 
-    hash = hash_mix(hash ^ hash_mix((uint64_t)index * FIELD_COUNT + like));
+    hash = hash_mix(hash ^ hash_mix((uint64_t)at * FIELD_COUNT + like));
     if (e->opt.state &&
         e->opt.state(e->opt.user, e->m, t, f, layer, index, &given))
         return num_of_double(e->opt.kind, given);

@@ -67,7 +67,7 @@ static bool same(PassCheck *c, Module *m, uint32_t program, EvalKind kind,
 
     if (ok)
         ok = loss_only ? same_loss(m, *old, now, kind)
-                       : eval_equal(m, *old, m, now, m->diag, tolerance);
+                       : eval_equal(*old, now, m->diag, tolerance);
     *old = now;
     return ok;
 }

@@ -219,7 +219,7 @@ static void check_split(const OpRow *row, uint32_t tensor, int dim)
 
     if (split(two, t, letter))
         y = eval_run(a, two, EVAL_FIELD, 3);
-    if (!x || !y || !eval_equal(one, x, two, y, d, 0)) {
+    if (!x || !y || !eval_equal(x, y, d, 0)) {
         diag_print(d, stderr);
         fail_msg("%s: %c of @%s split", op_info[row->op].name, letter,
                  sym_text(two->names, tensor_of(two, t)->name));
