@@ -85,7 +85,8 @@ static Strides strides_of(const Printer *w, uint32_t ptr, ValueId v)
 static Strides strides_of_part(const Printer *w, uint32_t ptr, ValueId part,
                                ValueId whole, Span at, int64_t *out_offset)
 {
-    const Type *t = value_type(w->p->m, part), *all = value_type(w->p->m, whole);
+    const Type *t = value_type(w->p->m, part);
+    const Type *all = value_type(w->p->m, whole);
     Strides st = strides_of(w, ptr, whole), out = {{0}};
 
     for (int d = 0; d < t->ndim; d++) {

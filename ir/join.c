@@ -1,4 +1,4 @@
-/* join.c - what lies side by side in one value or tensor, along the dimension j.
+/* join.c - what lies side by side in one value or tensor: the dimension j.
  *
  *     %qkv [s,b,g,j=4,d]      j 0 1   q [s,b,g,r=2,d]
  *                             j 2     k [s,b,g,d]
