@@ -80,6 +80,17 @@ static void adam_check(Check *c)
               "Megatron calls adam is adamw", decay);
 }
 
+/* Products add to gradients of their own type or of f32. */
+static void grad_dtype_check(Check *c)
+{
+    if (c->spec->training.grad_dtype != GRAD_BF16 ||
+        c->spec->training.precision == PREC_BF16)
+        return;
+    check_fail(c, "MC0309", "training.grad_dtype",
+               "grad_dtype = bf16 needs precision = bf16");
+    check_because(c, "training.precision");
+}
+
 /* ---- data ---------------------------------------------------------------- */
 
 static const char *kind_name(SpecDataKind kind)
@@ -149,6 +160,7 @@ void training_check(Check *c)
 {
     rampup_check(c);
     adam_check(c);
+    grad_dtype_check(c);
     blend_check(c, "data.train", &c->spec->data.train);
     blend_check(c, "data.valid", &c->spec->data.valid);
     mask_check(c);

@@ -246,6 +246,8 @@ static void set_fields(Model *x, Tensor *t)
     for (int i = 0; i < FIELD_COUNT; i++)
         t->field_dtype[i] = DT_F32;
     t->field_dtype[FIELD_PARAM] = x->compute;
+    if (x->spec->training.grad_dtype == GRAD_BF16)
+        t->field_dtype[FIELD_GRAD] = t->field_dtype[FIELD_GSUM] = DT_BF16;
     t->fields = 1u << FIELD_PARAM | 1u << FIELD_GRAD | 1u << FIELD_GSUM;
     if (x->compute != DT_F32)
         t->fields |= 1u << FIELD_MASTER;

@@ -1,5 +1,5 @@
 /* half_test.c - training in f16: the scale of the loss, and steps that are
- * skipped because of it.
+ * skipped because of it; gradients in bf16.
  *
  * At Megatron's first scale, 2^32, a gradient of this model is infinite, so the
  * first steps are skipped until the scale has fallen far enough.
@@ -85,12 +85,39 @@ static void skipped_steps(void **state)
     assert_true(fabs(case_metric("skips", first + 1, "lr") - 0.01) < 1e-9);
 }
 
+/* Gradients accumulated and reduced in bf16 take half the memory, and are close
+ * to those of f32. */
+static void gradients_in_bf16(void **state)
+{
+    static const char wide[] = "training.precision=bf16 parallel.dp=2 "
+                               "parallel.tp=2";
+    char narrow[256];
+    json_t *a, *b;
+
+    (void)state;
+    snprintf(narrow, sizeof narrow, "%s training.grad_dtype=bf16", wide);
+    case_train("wide", wide);
+    case_train("narrow", narrow);
+    case_same_metric("narrow", "wide", "loss", 5, 1e-2);
+    case_same_file("narrow.saved/grads.safetensors",
+                   "wide.saved/grads.safetensors", 2e-2);
+    a = case_inspect("memory", wide);
+    b = case_inspect("memory", narrow);
+    assert_true(json_integer_value(case_member(json_array_get(a, 0),
+                                               "bytes.grads")) ==
+                2 * json_integer_value(case_member(json_array_get(b, 0),
+                                                   "bytes.grads")));
+    json_decref(a);
+    json_decref(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_layout),
         cmocka_unit_test(the_scale_cancels),
         cmocka_unit_test(skipped_steps),
+        cmocka_unit_test(gradients_in_bf16),
     };
 
     return cmocka_run_group_tests(tests, case_enter, case_leave);

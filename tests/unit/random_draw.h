@@ -99,6 +99,7 @@ static const struct {
     {"model.hidden_dropout", "0.0 0.0 0.1"},
     {"training.seq_length", "8 16 24 32"},
     {"training.precision", "fp32 fp32 bf16 bf16 fp16"},
+    {"training.grad_dtype", "fp32 fp32 fp32 bf16"},
     {"training.optimizer.type", "sgd adamw adam"},
     {"training.optimizer.momentum", "0 0.9"},
     {"training.optimizer.weight_decay", "0 0.1"},
