@@ -254,29 +254,43 @@ static void weights_of_experts(void **state)
 
 /* ---- recomputation ------------------------------------------------------- */
 
-/* What a layer keeps for its backward that has slots or experts. */
-static uint32_t kept_of_experts(const char *module)
+/* What a layer keeps for its backward that has slots or experts: how many
+ * values, and how many elements in slots. */
+typedef struct {
+    uint32_t values;
+    int64_t slots;
+} Kept;
+
+static Kept kept(const char *const *sets, int n)
 {
     Arena *a = arena_new();
     Diag *d = diag_new(a);
-    const char *sets[] = {
-        "training.recompute.granularity=selective",
-        arena_printf(a, "training.recompute.modules=[%s]", module)};
-    Spec *s = spec_parse(a, d, "model", MODEL_M0, sets, 2);
+    Spec *s = spec_parse(a, d, "model", MODEL_M0, sets, n);
     Module *m = model_build(a, d, s);
-    uint32_t n = 0;
+    Kept k = {0};
 
     assert_true(pass_run(pass_find("grad"), m, s));
     const Func *f =
         &m->funcs.v[func_find(m, sym_intern(m->names, "layer.fwd")).i];
     for (uint32_t i = 0; i < f->results.n; i++) {
         const Type *t = value_type(m, f->results.v[i]);
-        n += type_dim(t, 'c') >= 0 || type_dim(t, 'e') >= 0;
+        bool slots = type_dim(t, 'c') >= 0 && type_dim(t, 'e') == 0;
+        k.values += slots || type_dim(t, 'e') >= 0;
+        k.slots += slots && t->ndim > 2 ? type_elems(t) : 0;
     }
     module_free(m);
     diag_free(d);
     arena_free(a);
-    return n;
+    return k;
+}
+
+static uint32_t kept_of_experts(const char *module)
+{
+    char set[64];
+    const char *sets[] = {"training.recompute.granularity=selective", set};
+
+    snprintf(set, sizeof set, "training.recompute.modules=[%s]", module);
+    return kept(sets, 2).values;
 }
 
 static void experts_are_computed_again(void **state)
@@ -284,6 +298,22 @@ static void experts_are_computed_again(void **state)
     (void)state;
     assert_true(kept_of_experts("core_attn") >= 4);
     assert_int_equal(kept_of_experts("moe"), 0);
+}
+
+/* MC-72 (NVIDIA/Megatron-LM#1784): with room for an even load, activations of
+ * experts follow top_k, whatever the number of experts. */
+static void activations_follow_top_k(void **state)
+{
+    static const char *const two[] = {"model.moe.capacity_factor=1"};
+    static const char *const four[] = {"model.moe.capacity_factor=1",
+                                       "model.moe.top_k=4"};
+    static const char *const experts[] = {"model.moe.capacity_factor=1",
+                                          "model.moe.num_experts=16"};
+
+    (void)state;
+    assert_true(kept(two, 1).slots > 0);
+    assert_int_equal(kept(four, 2).slots, 2 * kept(two, 1).slots);
+    assert_int_equal(kept(experts, 2).slots, kept(two, 1).slots);
 }
 
 int main(void)
@@ -294,6 +324,7 @@ int main(void)
         cmocka_unit_test(wrong_experts),
         cmocka_unit_test(weights_of_experts),
         cmocka_unit_test(experts_are_computed_again),
+        cmocka_unit_test(activations_follow_top_k),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
