@@ -94,7 +94,9 @@ def degree(sets, name):
 
 
 def sets_of(row):
-    return [s for factor, value in row.items()
+    """"mlp" stands for whatever the layers have in its place."""
+    mlp = {"dense": "mlp", "mixed": "mlp,moe"}.get(row["experts"], "moe")
+    return [s.replace("mlp]", mlp + "]") for factor, value in row.items()
             for s in FACTORS[factor][value].split()]
 
 

@@ -5,12 +5,18 @@
 # A row is `NAME MODEL SET… -- SET…`: the first sets are of the model and batch,
 # for one rank too; the others of the layout.  Runs where MEGAC_PARITY says
 # (default: here) with `megac` and `parity_compare` from PATH.  In bf16 only the
-# losses are compared.
+# losses are compared.  Every rank uses the memory that was planned, to the byte.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 row=$(grep "^$2 " "$1")
 cd "${MEGAC_PARITY:-.}"
 export MEGAC_CACHE="$PWD/cache"
+
+# run FOLDER STEP SUBFOLDER - trains to a step and saves its tensors.
+run() {
+    timeout 200 megac run "$1" --steps "$2" --save-step "$2" --to "$1/$3" -- \
+        --quiet --threads 1 --check-replicas --measure-memory >"$1/memory"
+}
 
 # train FOLDER SET… - the gradients of step 1, the weights after step 5.
 train() {
@@ -18,11 +24,13 @@ train() {
     shift
     rm -rf "$folder"
     megac compile "$here/$model.yaml" -o "$folder" "$@"
-    for step in 1 5; do
-        to=$([ $step = 1 ] && echo first || echo last)
-        timeout 200 megac run "$folder" --steps $step --save-step $step \
-            --to "$folder/$to" -- --quiet --threads 1 --check-replicas
-    done
+    run "$folder" 1 first
+    run "$folder" 5 last
+    if grep '"highest"' "$folder/memory" |
+        grep -v '"arena": \([0-9]*\), "highest": \1,'; then
+        echo "$folder: a rank does not use the memory that was planned"
+        exit 1
+    fi
 }
 
 # shellcheck disable=SC2086

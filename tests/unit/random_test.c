@@ -4,7 +4,8 @@
  * execution (fp64, and exactly in the prime field), memory at its bound, plans
  * proved to fit together.  A draw that the frontend rejects must be rejected
  * with a reason.  MEGAC_SEED and MEGAC_DRAWS repeat or extend a run, and
- * tests/random.sh makes a long one.
+ * tests/random.sh makes a long one.  With MEGAC_ROWS the draws are printed, as
+ * rows that tests/parity/row.sh trains with real ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,6 +70,44 @@ static void print_draw(const Draw *d, const Input *in)
     diag_print(in->diag, stderr);
 }
 
+/* ---- rows for real ranks ------------------------------------------------- */
+
+/* What a layout sets; the rest is the model's, for one rank too. */
+static bool is_layout(const char *set)
+{
+    return !strncmp(set, "parallel.", 9) ||
+           !strncmp(set, "training.recompute.", 19) ||
+           !strncmp(set, "training.offload.", 17) ||
+           !strncmp(set, "training.micro_batch_size", 25);
+}
+
+/* Adam makes large steps of gradients that are almost 0. */
+static bool is_row(const char *set)
+{
+    return strncmp(set, "training.optimizer.", 19) != 0;
+}
+
+/* Prints a draw as a row of tests/parity/row.sh, if one rank can do the same:
+ * not where which tokens are dropped depends on the ranks. */
+static void print_row(uint64_t seed, const Draw *d, const Spec *s)
+{
+    if (s->parallel.world_size > 16 || s->model.moe.capacity_factor)
+        return;
+    printf("seed%llu t0", (unsigned long long)seed);
+    for (int layout = 0; layout < 2; layout++) {
+        for (uint32_t i = 0; i < d->sets.n; i++)
+            if (is_row(d->sets.v[i]) && is_layout(d->sets.v[i]) == layout)
+                printf(" %s", d->sets.v[i]);
+        if (!layout)
+            printf(" training.micro_batch_size=%lld --",
+                   (long long)(s->training.micro_batch_size *
+                               s->derived.dense_dp));
+    }
+    printf("\n");
+}
+
+/* ---- the test ------------------------------------------------------------ */
+
 /* 1 if the draw compiled, 0 if the frontend gave a reason not to. */
 static int check_draw(uint64_t seed)
 {
@@ -80,7 +119,9 @@ static int check_draw(uint64_t seed)
     draw_spec(&d);
     in.spec = draw_parse(&d, &in.diag);
     compiled = in.spec != NULL;
-    if (compiled ? !check_program(&in) : !diag_errors(in.diag)) {
+    if (compiled && getenv("MEGAC_ROWS"))
+        print_row(seed, &d, in.spec);
+    else if (compiled ? !check_program(&in) : !diag_errors(in.diag)) {
         print_draw(&d, &in);
         fail_msg("draw of seed %llu", (unsigned long long)seed);
     }
