@@ -1,13 +1,14 @@
 #!/bin/sh
-# random.sh DRAWS [FOLDER] - a long run of random_test, on all cores.
+# random.sh DRAWS [FOLDER [FIRST]] - a long run of random_test, on all cores.
 #
-# Seeds 1 to DRAWS go through build/release/bin/random_test in blocks.  FOLDER
+# Seeds FIRST (1) to FIRST + DRAWS - 1 go through build/release/bin/random_test in blocks.  FOLDER
 # (default: build/random) holds the blocks that are done, one per line of
 # `done`, and one line per seed that failed in `failed`; run again, it goes on
 # where it stopped.  Exit code 1 if any seed has failed.
 set -eu
 draws=$1
 folder=${2:-build/random}
+first=${3:-1}
 test=${RANDOM_TEST:-build/release/bin/random_test}
 block=20
 mkdir -p "$folder"
@@ -33,7 +34,7 @@ fi
 rm -f "$folder/log.$first"
 echo "$first" >>"$folder/done"
 '
-seq 1 $block "$draws" | grep -vxFf "$folder/done" |
+seq "$first" $block $((first + draws - 1)) | grep -vxFf "$folder/done" |
     xargs -P "$(nproc)" -I {} sh -c "$one" sh {} || true
 sort -u "$folder/failed"
 echo "$(sort -u "$folder/done" | wc -l) blocks of $block done," \
