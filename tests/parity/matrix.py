@@ -1,12 +1,12 @@
 """Prints tests/parity/matrix.txt: layouts in which all strategies meet.
 
     python tests/parity/matrix.py --megac build/release/bin/megac \\
-        > tests/parity/matrix.txt
+        tests/parity/matrix.txt > matrix.new
 
 Every two values of two of the factors below stand together in at least one
 row, unless megac rejects whatever has them both; those are listed at the end.
-A row is built greedily: of some random legal completions of a pair that is
-still missing, the one with the most missing pairs.
+Rows of a given file stay.  A new one is built greedily: of some random legal
+completions of a pair that is still missing, the one with the most missing pairs.
 """
 import argparse
 import itertools
@@ -172,35 +172,63 @@ def keep_built(megac):
             del values[value]
 
 
+def rows_of(path):
+    """The rows of an earlier matrix: values as the comment above each says."""
+    factor_of = {v: f for f, values in FACTORS.items() for v in values}
+    for line in open(path):
+        words = line.split()
+        if words[:1] == ["#"] and all(w in factor_of for w in words[1:]):
+            row = {f: next(iter(v)) for f, v in FACTORS.items()}
+            row.update({factor_of[w]: w for w in words[1:]})
+            yield row
+
+
+def next_row(megac, pair, missing, known):
+    """The best completion of a pair, and its line; None if there is none."""
+    best, gain = None, 0
+    for number, row in enumerate(completions(pair, 20 * TRIES)):
+        key = tuple(row.values())
+        new = len(pairs_of(row) & missing)
+        if new <= gain or (best and number >= TRIES):
+            continue
+        if key not in known:
+            known[key] = line_of(megac, row)
+        if known[key]:
+            best, gain = (row, known[key]), new
+    return best
+
+
 def main():
     args = argparse.ArgumentParser()
     args.add_argument("--megac", required=True)
-    megac = args.parse_args().megac
+    args.add_argument("earlier", nargs="?")
+    args = args.parse_args()
     random.seed(1)
-    keep_built(megac)
+    keep_built(args.megac)
     missing = {frozenset(((a, x), (b, y)))
                for a, b in itertools.combinations(FACTORS, 2)
                for x in FACTORS[a] for y in FACTORS[b]}
-    impossible, known, rows = [], {}, 0
+    impossible, known, count = [], {}, 0
+
+    def put(row, line):
+        nonlocal missing, count
+        missing -= pairs_of(row)
+        count += 1
+        print("#", *row.values())
+        print(f"pairs{count:02} {line}", flush=True)
+
+    for row in rows_of(args.earlier) if args.earlier else ():
+        line = line_of(args.megac, row)
+        if line:
+            put(row, line)
     while missing:
         pair = min(missing, key=lambda p: sorted(p))
-        best, line, gain = None, None, 0
-        for number, row in enumerate(completions(pair, 20 * TRIES)):
-            key = tuple(row.values())
-            new = len(pairs_of(row) & missing)
-            if new <= gain or (best and number >= TRIES):
-                continue
-            if key not in known:
-                known[key] = line_of(megac, row)
-            if known[key]:
-                best, line, gain = row, known[key], new
-        if not best:
+        best = next_row(args.megac, pair, missing, known)
+        if best:
+            put(*best)
+        else:
             impossible.append(pair)
             missing.remove(pair)
-            continue
-        missing -= pairs_of(best)
-        rows += 1
-        print(f"pairs{rows:02} {line}", flush=True)
     for pair in impossible:
         print("# not together:", " and ".join(sorted(v for _, v in pair)))
 
