@@ -56,8 +56,8 @@ int64_t row_workspace(const Module *m, FuncId f);
 
 /* Prints row program f as the kernel `name`, for every dialect.  Pointers:
  * the parameters, the results, the destinations of the `accum` nodes in the
- * order of the body, the workspace, the key of dropout's draws.  `strides` is indexed like the pointers;
- * NULL: all dense. */
+ * order of the body, the workspace, the key of dropout's draws.  `strides` is
+ * indexed like the pointers; NULL: all dense. */
 void row_print(const Module *m, FuncId f, const char *name,
                const Strides *strides, Buf *out, KernelInfo *out_info);
 

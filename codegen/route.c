@@ -209,7 +209,7 @@ static void print_fit(Route *r)
     buf_puts(r->out, FIT);
 }
 
-/* ---- filled slots --------------------------------------------------------- */
+/* ---- filled slots -------------------------------------------------------- */
 
 static const char FILLED[] =
     "    PARTS(e, E) {\n"
@@ -239,7 +239,7 @@ static void print_filled(Route *r)
     buf_puts(r->out, FILLED);
 }
 
-/* ---- sums over replicas' sequences ---------------------------------------- */
+/* ---- sums over replicas' sequences --------------------------------------- */
 
 static const char GROUP_SUM[] =
     "    ROWS(row, B) {\n"

@@ -3,9 +3,9 @@
  * Cells tile [0, end).  They are kept in order in chunks of at most CHUNK
  * cells, and the chunks in an array: a search is two short binary searches,
  * an insertion moves one chunk's tail.  A write merges all that it covers, so
- * the number of cells stays near the number of buffers.  Layers and microbatches
- * come back to the same addresses, so most searches end at a hint: where a cell
- * that starts there was found the last time.
+ * the number of cells stays near the number of buffers.  Layers and
+ * microbatches come back to the same addresses, so most searches end at a hint:
+ * where a cell that starts there was found the last time.
  */
 #include "codegen/verify_plan_priv.h"
 

@@ -141,7 +141,9 @@ typedef struct {
 
 /* ---- grid.c ------------------------------------------------------------- */
 
-typedef enum { GRID_TP, GRID_CP, GRID_EP, GRID_DP, GRID_PP, GRID_AXES } GridAxis;
+typedef enum {
+    GRID_TP, GRID_CP, GRID_EP, GRID_DP, GRID_PP, GRID_AXES
+} GridAxis;
 
 /* A reading of the rank number: coordinate = rank / stride % size. */
 typedef struct {

@@ -46,7 +46,8 @@ static ValueId vocab_op(Model *x, Op op, const ValueId *args, uint32_t nargs)
 }
 
 /* Sum of token losses over this piece, each times its weight in `mask` (0: all
- * 1), times 1/(weight of all targets of the global batch): log sum exp(logits) - logits[label], with a shift that cancels. */
+ * 1), times 1/(weight of all targets of the global batch):
+ * log sum exp(logits) - logits[label], with a shift that cancels. */
 static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels,
                              ValueId mask)
 {

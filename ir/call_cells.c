@@ -77,7 +77,8 @@ static const char *check_scan(Module *m, AttrsId attrs, uint32_t nargs)
                      nargs);
     if (attr_int(m, attrs, AK_COUNT, 1) < 1 || over < 'a' || over > 'z')
         return "`count` must be positive and `over` a letter";
-    if (attr_int(m, attrs, AK_FIRST, 0) < 0 || attr_int(m, attrs, AK_STEP, 1) < 1)
+    if (attr_int(m, attrs, AK_FIRST, 0) < 0 ||
+        attr_int(m, attrs, AK_STEP, 1) < 1)
         return "`first` must not be negative, and `step` positive";
     bad = check_modes(m, attrs, AK_ARGS, nargs);
     return bad ? bad : check_modes(m, attrs, AK_RESULTS, f->results.n);

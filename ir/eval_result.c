@@ -355,8 +355,8 @@ static bool values_report(Diag *d, EvalKind kind, EvalNum x, EvalNum y,
 static bool worst_report(const EvalResult *ra, Diag *d, const Worst *w)
 {
     char *where = arena_printf(
-        ra->m->arena, "the runs differ in %u tensors; most in @%s.%s, layer %u, "
-        "element %lld", w->tensors,
+        ra->m->arena, "the runs differ in %u tensors; most in @%s.%s, layer "
+        "%u, element %lld", w->tensors,
         entry_name(ra->m, w->entry), field_names[w->f], w->layer,
         (long long)w->index);
 

@@ -2,8 +2,10 @@
  *
  * Initial values are functions of seed, tensor name, layer and logical index,
  * so every layout starts from the same model; what lies beside others in one
- * tensor counts as a tensor of its own, wherever it lies.  Real numbers are spread so that
- * every path matters: biases are not zero, second moments are positive.
+ * tensor counts as a tensor of its own, wherever it lies.  Real numbers are
+ * spread so that every path matters: biases are not zero, second moments are
+ * positive.
+ *
  * Gradients and accumulators start undefined; reading one before it is
  * written, or adding to it before it is cleared, is an error (before the pass
  * `optimizer`, which inserts the clearing, they start as zero).

@@ -474,9 +474,9 @@ int64_t layout_start(const Module *m, const Type *t, const Layout *l, char dim,
 uint32_t atom_coord(const Atom *a, uint32_t rank);
 uint8_t mesh_atom(Mesh *mesh, Sym axis, uint32_t part, uint32_t size,
                   uint32_t stride, bool expert);
-/* The first and the last of the `size` ranks along an axis, as an axis of two;
- * those between count as the first. */
-uint8_t mesh_ends(Mesh *mesh, Sym axis, uint32_t size, uint32_t stride); /* finds or adds */
+/* The first and the last of the `size` ranks along an axis, as an axis of two
+ * that is found or added; those between count as the first. */
+uint8_t mesh_ends(Mesh *mesh, Sym axis, uint32_t size, uint32_t stride);
 /* All atoms of an axis; 0: none. */
 AxisSet mesh_axis(const Module *m, const char *axis);
 /* The atoms of an axis in order, most significant first; returns how many. */

@@ -248,7 +248,8 @@ static const char *parts_problem(const Module *m, const Tensor *t)
             return "its parts are not side by side";
         next += s->n;
     }
-    return t->nparts && (type_dim(type, 'j') < 0 || next != type_size(type, 'j'))
+    return t->nparts &&
+                   (type_dim(type, 'j') < 0 || next != type_size(type, 'j'))
                ? "its parts do not make up j"
                : NULL;
 }

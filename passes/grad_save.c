@@ -10,8 +10,8 @@
  * otherwise it is saved itself, and the values it follows from are not.
  *
  * training.recompute makes more of it cheap: modules by name, whole layers, or
- * groups of layers, which save the input of their first.  training.offload moves
- * what is saved to host memory and back.
+ * groups of layers, which save the input of their first.  training.offload
+ * moves what is saved to host memory and back.
  */
 #include "passes/grad_priv.h"
 
@@ -100,7 +100,8 @@ static bool asked_again(const Grad *g, ValueId v)
 /* Computed again in the backward rather than saved, if that is possible. */
 static bool is_cheap(const Grad *g, ValueId v)
 {
-    return (op_info[grad_def_op(g->m, v)].flags & OPF_CHEAP) || asked_again(g, v);
+    return (op_info[grad_def_op(g->m, v)].flags & OPF_CHEAP) ||
+           asked_again(g, v);
 }
 
 /* Whether v can be computed from saved values by cheap ops alone. */

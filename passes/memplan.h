@@ -75,8 +75,8 @@ typedef struct {
     MemFrame *frame;   /* by FuncId */
     MemState *state;   /* see memplan_state */
     MemReport *report; /* by pp coordinate: of its largest program */
-    int64_t *frame_start; /* by pp coordinate: where its programs' frames lie, */
-    int64_t *host_frame_start; /* and those in host memory */
+    int64_t *frame_start;      /* by pp coordinate: where its programs' */
+    int64_t *host_frame_start; /* frames lie, and those in host memory */
     Effects effects;
     uint32_t npp, ntensors;
 } MemPlan;

@@ -3,14 +3,15 @@
  *   step(tokens, labels)         step(tokens, labels)
  *     scan micro          →        clear gradients and metrics
  *                                  scan micro
- *                                  gsum = grad          (a partial sum: `layout`
- *                                                        makes it complete)
+ *                                  gsum = grad     (a partial sum: `layout`
+ *                                                   makes it complete)
  *                                  norm of all gsum, clipping
  *                                  update of each parameter
  *                                  metrics
  *
- * In f16 gradients come out times the scale of the loss.  The norm knows whether
- * one of them, on any rank, is infinite: then every field keeps its value.
+ * In f16 gradients come out times the scale of the loss.  The norm knows
+ * whether one of them, on any rank, is infinite: then every field keeps its
+ * value.
  *
  * Everything is spelled per logical tensor, for all its layers at once.  The
  * norm adds up sums of squares; which ranks hold copies and which hold parts

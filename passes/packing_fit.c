@@ -11,8 +11,9 @@
  *             buffers sorted by start.
  *
  * If none meets the goal, the seeds by rank are repeated with what ended above
- * it placed earlier.  Seeds stop at the goal, or when they have touched SEED_WORK blocks: on a
- * huge plan the first seed is always finished, the others only if affordable.
+ * it placed earlier.  Seeds stop at the goal, or when they have touched
+ * SEED_WORK blocks: on a huge plan the first seed is always finished, the
+ * others only if affordable.
  */
 #include "passes/packing_priv.h"
 
@@ -248,7 +249,7 @@ static Fit fit_new(Packing *p)
 /* ---- learning from the last seed ---------------------------------------- */
 
 /* What ended above the goal moves forward in the order: past a part of those
- * before it, another part in every round so that orders do not go in circles. */
+ * before it, another part in every round so that orders do not repeat. */
 static void blame(Fit *f, uint32_t round)
 {
     uint32_t part = round % 7 + 1;

@@ -1,12 +1,12 @@
 /* pipeline.c - one program per pipeline rank.
  *
- *   step                      main.0                   main.1
- *     scan micro        →       y.0 = stage0.fwd         x.0 = recv
- *     optimizer                 send y.0                 d.0, s = stage1.fwd x.0
- *                               y.1 = stage0.fwd         dx.0 = stage1.bwd d.0
- *                               …                        send dx.0 …
- *                               optimizer of its own     optimizer of its own
- *                               tensors                  tensors
+ *   step                      main.0                  main.1
+ *     scan micro        →       y.0 = stage0.fwd        x.0 = recv
+ *     optimizer                 send y.0                d.0, s = stage1.fwd x.0
+ *                               y.1 = stage0.fwd        dx.0 = stage1.bwd d.0
+ *                               …                       send dx.0 …
+ *                               optimizer of its own    optimizer of its own
+ *                               tensors                 tensors
  *
  * A rank runs the actions of its schedule in order.  What an action's call uses
  * was computed here, comes from the batch, or is received; what another rank's
@@ -625,8 +625,8 @@ static FuncId rank_program(Module *m, const Schedule *schedule,
 typedef Vec(FuncId) Mains;
 
 /* One program for each pipeline rank; false if its schedule does not end. */
-static bool add_programs(Module *m, const Spec *spec, const SideProgram *program,
-                         Mains *mains)
+static bool add_programs(Module *m, const Spec *spec,
+                         const SideProgram *program, Mains *mains)
 {
     static const ScheduleCosts unit = {1, 1, 1, 0};
     Arena *scratch = arena_new();
@@ -656,8 +656,9 @@ static bool add_programs(Module *m, const Spec *spec, const SideProgram *program
 /* Programs for every rank take the place of the step. */
 bool pass_pipeline(Module *m, const Spec *spec)
 {
+    const SideProgram step = {m->microbatches, false};
     Mains mains = {0};
-    bool ok = add_programs(m, spec, &(SideProgram){m->microbatches, false}, &mains);
+    bool ok = add_programs(m, spec, &step, &mains);
 
     for (uint32_t k = 0; ok && k < m->programs.n; k++)
         ok = add_programs(m, spec, &m->programs.v[k], &mains);

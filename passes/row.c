@@ -138,8 +138,9 @@ static void dims_collect(RowProgram *p)
 
     for (uint32_t i = 0; i < p->values.n; i++) {
         ValueId v = p->values.v[i].id;
-        if (!is_whole(p, v) && (!widest.i || value_type(p->m, v)->ndim >
-                                                 value_type(p->m, widest)->ndim))
+        if (!is_whole(p, v) &&
+            (!widest.i ||
+             value_type(p->m, v)->ndim > value_type(p->m, widest)->ndim))
             widest = v;
     }
     if (widest.i)

@@ -33,7 +33,7 @@ typedef struct {
     uint32_t value, ptr;
     DType dtype;
     bool accumulate;
-    ValueId whole; /* what lies there: the value, or a join of it and others … */
+    ValueId whole; /* what lies there: the value, or a join with others … */
     Span at;       /* … at these indices of j */
 } RowSink;
 

@@ -60,7 +60,7 @@ typedef struct {
     bool attached[STREAM_COUNT]; /* has nodes that end with the function */
     bool step;                   /* f is a step function */
     bool grads_overlap;          /* as the spec asks */
-    bool serial[STREAM_COUNT];   /* collectives that stay on compute, likewise */
+    bool serial[STREAM_COUNT];   /* likewise: collectives stay on compute */
     Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
     bool *settled; /* by FuncId: ... and computes nothing once that started */
     bool *ordered; /* by FuncId */
@@ -88,7 +88,8 @@ static bool is_collective(const Node *n)
 
 static bool is_name(const Module *m, const Node *n)
 {
-    return (n->op == OP_READ || n->op == OP_WRITE) && !streams_moves_memory(m, n);
+    return (n->op == OP_READ || n->op == OP_WRITE) &&
+           !streams_moves_memory(m, n);
 }
 
 /* Odd channels carry gradients backward (see pipeline.c). */
@@ -292,8 +293,9 @@ static void operand_pend(Streams *s, ValueId v, Ticket ticket)
         state_pend(s, named->tensor, named->field, ticket);
 }
 
-/* A send, or a write to host memory, also ends before the next one on its stream
- * begins, or its buffer could not be used again until something else waits. */
+/* A send, or a write to host memory, also ends before the next one on its
+ * stream begins, or its buffer could not be used again until something else
+ * waits. */
 static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
 {
     Ticket before = {stream, s->issued[stream]};

@@ -2,8 +2,9 @@
  *
  * Pages are reserved, not touched; the kernel zeroes them when first used.
  * Transparent huge pages are asked for, because kernels stream through it.
- * Host memory, to which a plan offloads, is the same memory on a CPU: it lies in
- * a file without a name, so that it can leave memory and is gone with the rank.
+ * Host memory, to which a plan offloads, is the same memory on a CPU: it lies
+ * in a file without a name, so that it can leave memory and is gone with the
+ * rank.
  */
 #include "runtime/device.h"
 

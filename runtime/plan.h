@@ -169,7 +169,7 @@ typedef struct {
     uint32_t kind;     /* PlanDataKind */
     PlanStr split;     /* "969,30,1", or none */
     PlanStr mask;      /* the prefix of .bin and .idx with weights, or none */
-    uint32_t valid;    /* the validation part: of `split`, or of what is made up */
+    uint32_t valid;    /* the validation part: of `split`, or made up */
     PlanRange sources; /* none if synthetic, one if text */
     int64_t vocab;     /* unpadded: every token is below it */
     uint32_t shard;    /* expression: which part of a microbatch is read here */
@@ -255,8 +255,8 @@ typedef enum {
 } PlanActivation;
 
 /* Slots of experts are rows of A and C, or what is summed over; of each of
- * `parts` equal parts of them only the first few, as F[batch][part] says, are in
- * use.  The others are zero in A (or in B), and become zero in C. */
+ * `parts` equal parts of them only the first few, as F[batch][part] says, are
+ * in use.  The others are zero in A (or in B), and become zero in C. */
 typedef enum {
     PLAN_ALL_FILLED,
     PLAN_ROWS_FILLED,
@@ -543,8 +543,8 @@ PlanOperand plan_reg_address(uint16_t base, int64_t offset, uint64_t bytes,
 PlanOperand plan_integer(int64_t value);
 PlanOperand plan_reg_integer(uint16_t base, int64_t offset);
 
-/* Set before writing (a rampup that is not set: none); strings and expressions in them come from this builder.
- * Job.events and data.sources are filled in here. */
+/* Set before writing (a rampup that is not set: none); strings and expressions
+ * in them come from this builder.  Job.events and data.sources are filled in here. */
 PlanJob *plan_job(PlanBuilder *b);
 PlanTraining *plan_training(PlanBuilder *b);
 PlanData *plan_data(PlanBuilder *b);

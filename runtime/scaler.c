@@ -1,8 +1,8 @@
 /* scaler.c - the scale of the loss in f16 training.
  *
  * Small gradients vanish in f16, so the backward starts from a multiple of the
- * loss.  Where that makes one infinite, the step is skipped, and after some such
- * steps the scale is halved; after many good ones it is doubled.
+ * loss.  Where that makes one infinite, the step is skipped, and after some
+ * such steps the scale is halved; after many good ones it is doubled.
  *
  *     good, good, …   1000 in a row    x 2, and patience is whole again
  *     infinite, infinite               x 1/2, and again with each further one

@@ -1,6 +1,7 @@
 /* train.c - the loop over steps, and what HOST instructions ask for.
  *
- * Every step runs one of the plan's programs.  Around it: the batch, the numbers that change from step to step (learning rate, Adam's bias
+ * Every step runs one of the plan's programs.  Around it: the batch, the
+ * numbers that change from step to step (learning rate, Adam's bias
  * corrections), metrics, and saving.  A loss that is not a number ends the
  * run, after its line in metrics.jsonl.
  */
