@@ -128,6 +128,8 @@ static const char *const EXPERT_LAYOUTS[][6] = {
  * stages cut, stages of one kind only, runs of one layer. */
 static const char *const MIXED_LAYOUTS[][6] = {
     {"model.moe.layer_freq=2"},
+    {"model.moe.layer_freq=[1,0,0,1]", "parallel.pp=4",
+     "model.moe.z_loss_coeff=0.1"},
     {"model.moe.layer_freq=[0,1,1,1]", "parallel.ep=2"},
     {"model.moe.layer_freq=([0]*2+[1]*2)", "parallel.pp=2", "parallel.ep=2"},
     {"model.moe.layer_freq=[0,1,1,0]", "parallel.pp=2", "parallel.vpp=2",

@@ -84,12 +84,13 @@ static void check_func(const Module *m, FuncId id, const char *const *sets)
         const Node *n = &m->nodes.v[f->body.v[i].i];
         if (!is_collective(n))
             continue;
-        if (done_before(m, f, i) || undoes(m, n))
+        bool spans = (attr_axes(m, n->attrs, AK_AXES) &
+                      (mesh_axis(m, "pp") | mesh_axis(m, "embed"))) != 0;
+        if ((!spans && done_before(m, f, i)) || undoes(m, n))
             fail_msg("%s of @%s is not needed (layout %s)",
                      op_info[n->op].name, sym_text(m->names, f->name),
                      sets[0] ? sets[0] : "of one rank");
-        if (attr_axes(m, n->attrs, AK_AXES) &
-            (mesh_axis(m, "pp") | mesh_axis(m, "embed")))
+        if (spans)
             assert_int_not_equal(n->stream, STREAM_COMPUTE);
     }
 }
