@@ -137,7 +137,7 @@ static FuncId build_micro(Model *x, TensorId loss)
 
     args[0] = scan_layers(x, layers, node_res(node_of(x->m, n), 0));
     once.callee = head;
-    ir_call(x->m, f, once, args, "..." + 3 - nargs, "", x->loc);
+    ir_call(x->m, f, once, args, nargs == 3 ? "..." : "..", "", x->loc);
     return f;
 }
 
@@ -167,7 +167,7 @@ static FuncId build_step(Model *x, FuncId micro)
         model_hint(x, args[i], "batch");
     if (tensor_find(x->m, sym_intern(x->m->names, "draws")).i)
         draw_key(x);
-    ir_call(x->m, f, scan, args, "mmm" + 3 - nargs, "", x->loc);
+    ir_call(x->m, f, scan, args, nargs == 3 ? "mmm" : "mm", "", x->loc);
     return f;
 }
 
