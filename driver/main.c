@@ -51,5 +51,5 @@ int main(int argc, char **argv)
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_DONE)
         code = cli_failed(status_make(STATUS_SYSTEM,
                                       "cannot write to standard output"));
-    return code;
+    return (int)code;
 }
