@@ -429,6 +429,7 @@ static void not_built_yet(void **state)
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
         {"turning overlap off", "parallel.overlap.p2p=false"},
+        {"turning overlap off", "parallel.overlap.ep=false"},
     };
 
     (void)state;
