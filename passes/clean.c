@@ -4,6 +4,7 @@
  * `read` may be merged with an earlier one only if nothing between them could
  * have changed state.
  */
+#include "passes/effects.h"
 #include "passes/passes.h"
 
 /* ---- dead code ----------------------------------------------------------- */
@@ -145,16 +146,7 @@ static bool reads_state(const Node *n)
     return n->op == OP_READ;
 }
 
-/* Ranks of several stages, whose programs differ, must issue the same: what is
- * equal in one stage need not be in another. */
-static bool spans_stages(const Module *m, const Node *n)
-{
-    AxisSet stages = mesh_axis(m, "pp") | mesh_axis(m, "embed");
-
-    return (op_info[n->op].flags & OPF_COMM) &&
-           (attr_axes(m, n->attrs, AK_AXES) & stages) != 0;
-}
-
+/* What spans stages stays: what is equal in one need not be in another. */
 static void cse_in(Module *m, Func *fn)
 {
     Vec(Seen) seen = {0};
@@ -171,7 +163,7 @@ static void cse_in(Module *m, Func *fn)
             version++;
         for (uint32_t k = 0; k < seen.n && !merged; k++) {
             const Node *old = node_of(m, seen.v[k].id);
-            merged = same_node(m, old, n) && !spans_stages(m, n) &&
+            merged = same_node(m, old, n) && !effects_span_stages(m, n) &&
                      (!reads_state(n) || seen.v[k].version == version);
             for (uint32_t r = 0; merged && r < n->nres; r++)
                 vmap_set(&map, node_res(n, r), node_res(old, r));

@@ -60,6 +60,14 @@ TensorId effects_target(const Module *m, const Node *n, Field *out_field)
     return attr_tensor(m, n->attrs, AK_TENSOR);
 }
 
+bool effects_span_stages(const Module *m, const Node *n)
+{
+    AxisSet stages = mesh_axis(m, "pp") | mesh_axis(m, "embed");
+
+    return (op_info[n->op].flags & OPF_COMM) &&
+           (attr_axes(m, n->attrs, AK_AXES) & stages) != 0;
+}
+
 const StateUse *effects_find(const Module *m, StateUses uses, TensorId t,
                              Field field)
 {

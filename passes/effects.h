@@ -53,6 +53,10 @@ TensorId effects_target(const Module *m, const Node *n, Field *out_field);
  * and the node has nothing to do. */
 bool effects_ahead(const Module *m, const Node *n);
 
+/* Whether a node is a collective of ranks of several pipeline stages.  Their
+ * programs differ, and yet must issue the same, on the same stream. */
+bool effects_span_stages(const Module *m, const Node *n);
+
 /* How a list uses a field; NULL if it does not. */
 const StateUse *effects_find(const Module *m, StateUses uses, TensorId t,
                              Field field);

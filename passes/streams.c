@@ -186,14 +186,8 @@ static bool has_company(const Streams *s, uint32_t pos)
     return false;
 }
 
-/* Ranks of several stages, whose programs differ, must agree on the stream. */
-static bool spans_stages(const Streams *s, const Node *n)
-{
-    AxisSet stages = mesh_axis(s->m, "pp") | mesh_axis(s->m, "embed");
-
-    return (attr_axes(s->m, n->attrs, AK_AXES) & stages) != 0;
-}
-
+/* What spans stages runs beside compute in all of them, or else their ranks
+ * would disagree on the stream. */
 static bool is_async(const Streams *s, uint32_t pos)
 {
     const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
@@ -203,7 +197,8 @@ static bool is_async(const Streams *s, uint32_t pos)
         return true;
     return is_collective(n) && !s->serial[stream_of(s->m, n)] &&
            !moves.before && !moves.after &&
-           (spans_stages(s, n) || has_slack(s, pos) || has_company(s, pos));
+           (effects_span_stages(s->m, n) || has_slack(s, pos) ||
+            has_company(s, pos));
 }
 
 /* ---- what is pending ----------------------------------------------------- */
@@ -555,8 +550,7 @@ bool pass_streams(Module *m, const Spec *spec)
     Effects fx;
     Streams s = {.m = m, .fx = &fx,
                  .grads_overlap = !spec || spec->parallel.overlap.grads,
-                 .serial[STREAM_TP] = spec && !spec->parallel.overlap.tp,
-                 .serial[STREAM_EP] = spec && !spec->parallel.overlap.ep};
+                 .serial[STREAM_TP] = spec && !spec->parallel.overlap.tp};
 
     for (uint32_t i = 0; s.grads_overlap && i < m->entry.n; i++)
         streams_overlap_gradients(m, m->entry.v[i]);
