@@ -251,7 +251,7 @@ def bench_tp():
                            stderr=subprocess.DEVNULL)
             with open(log) as f:
                 lines = [json.loads(line) for line in f]
-        seconds[tp] = statistics.median(x["seconds"] for x in lines[1:])
+        seconds[tp] = statistics.median(x["step_time_s"] for x in lines[1:])
     report("tp 2 on two ranks / one rank of two threads",
            seconds[2] / seconds[1], "", 1.2, False)
 
