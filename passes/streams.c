@@ -92,7 +92,7 @@ static bool is_name(const Module *m, const Node *n)
            !streams_moves_memory(m, n);
 }
 
-/* Odd channels carry gradients backward (see pipeline.c). */
+/* Odd channels carry gradients backward (see pipeline_action.c). */
 static Stream message_stream(const Module *m, const Node *n)
 {
     bool backward = attr_int(m, n->attrs, AK_TAG, 0) & 1;
