@@ -3,6 +3,7 @@
 #define MEGAC_EMIT_PRIV_H
 
 #include "codegen/emit.h"
+#include "codegen/kernels.h"
 #include "runtime/plan.h"
 
 /* ---- emit_kernels.c: every kernel once ----------------------------------- */
@@ -120,10 +121,36 @@ int64_t comm_scratch(const Module *m, const Node *n);
 
 /* Adds a kernel, or finds the one with the same symbol. */
 const Kernel *kernel_add(KernelTable *t, Kernel k);
+/* Prints a kernel under a provisional name, then under its own: `base` and a
+ * hash of its text. */
+typedef void KernelPrinter(Emit *e, const char *name, Buf *out,
+                           KernelInfo *info);
+const Kernel *kernel_print(Emit *e, const char *base, KernelPrinter *print,
+                           KernelInfo *out_info);
+
+/* The operands of a launch, in the order of the kernel's. */
+typedef struct {
+    Emit *e;
+    PlanOperand list[EMIT_MAX_OPERANDS];
+    uint32_t n;
+} Launch;
+
+void launch_push(Launch *l, PlanOperand o);
+void launch_workspace(Launch *l, int64_t bytes); /* none of 0 bytes */
+/* The key of the draws of a node's dropout. */
+void launch_draws(Launch *l, const Node *n);
+/* The numbers that `info` asks for. */
+void launch_starts(Launch *l, const KernelInfo *info);
+
 /* What emit_rules tells memplan. */
 int64_t kernel_scratch(const Module *m, NodeId id, int dialect);
 bool kernel_in_place(const Module *m, const Node *n, uint32_t arg,
                      uint32_t res);
+
+/* ---- emit_attention.c ---------------------------------------------------- */
+
+/* Workspace of the backward of an attention. */
+int64_t attention_scratch(const Module *m, const Node *n, Dialect dialect);
 
 /* ---- emit_tables.c: what a plan says about the job ----------------------- */
 
