@@ -53,7 +53,7 @@ MC_MUST_USE Status comm_poll(Comm *c);
 /* Returns once every stream is empty. */
 MC_MUST_USE Status comm_drain(Comm *c);
 
-/* ---- comm_mpi.c: the run as a whole -------------------------------------- */
+/* ---- comm_mpi_run.c: the run as a whole ---------------------------------- */
 
 /* Starts MPI; the rank and the number of ranks. */
 MC_MUST_USE Status comm_mpi_start(uint32_t *out_rank, uint32_t *out_world);

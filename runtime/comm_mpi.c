@@ -7,11 +7,10 @@
  * share one communicator and carry their channel as the tag.  All operations
  * are nonblocking; MPI moves them on inside MPI_Test.
  */
-#include "runtime/comm.h"
+#include "runtime/comm_mpi_priv.h"
 
 #include "base/half.h"
 
-#include <mpi.h>
 #include <stdlib.h>
 
 /* A group on a stream.  MPI_COMM_NULL if this rank is its only member. */
@@ -43,20 +42,9 @@ typedef struct {
     size_t scratch_bytes;
 } Mpi;
 
-static Status check(int code, const char *what)
-{
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int n = 0;
+/* ---- sums of 16 bits ----------------------------------------------------- */
 
-    if (code == MPI_SUCCESS)
-        return STATUS_NONE;
-    MPI_Error_string(code, text, &n);
-    return status_make(STATUS_RUN, "%s failed: %s", what, text);
-}
-
-/* ---- bf16 ---------------------------------------------------------------- */
-
-static float widen(uint16_t x)
+static float bf16_widen(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float value;
@@ -66,7 +54,7 @@ static float widen(uint16_t x)
 }
 
 /* Round to nearest, ties to even; a NaN stays one. */
-static uint16_t narrow(float value)
+static uint16_t bf16_narrow(float value)
 {
     uint32_t bits;
 
@@ -76,47 +64,49 @@ static uint16_t narrow(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+typedef float Widen(uint16_t x);
+typedef uint16_t Narrow(float value);
+
+/* The compiler makes one loop for each type of these two. */
+static inline void add(const uint16_t *in, uint16_t *inout, int n, Widen *widen,
+                       Narrow *narrow)
+{
+    for (int i = 0; i < n; i++)
+        inout[i] = narrow(widen(in[i]) + widen(inout[i]));
+}
+
+static inline void larger(const uint16_t *in, uint16_t *inout, int n,
+                          Widen *widen)
+{
+    for (int i = 0; i < n; i++)
+        inout[i] = widen(in[i]) > widen(inout[i]) ? in[i] : inout[i];
+}
+
 static void bf16_add(void *in, void *inout, int *n, MPI_Datatype *type)
 {
-    const uint16_t *a = in;
-    uint16_t *b = inout;
-
     (void)type;
-    for (int i = 0; i < *n; i++)
-        b[i] = narrow(widen(a[i]) + widen(b[i]));
+    add(in, inout, *n, bf16_widen, bf16_narrow);
 }
 
 static void bf16_larger(void *in, void *inout, int *n, MPI_Datatype *type)
 {
-    const uint16_t *a = in;
-    uint16_t *b = inout;
-
     (void)type;
-    for (int i = 0; i < *n; i++)
-        b[i] = widen(a[i]) > widen(b[i]) ? a[i] : b[i];
+    larger(in, inout, *n, bf16_widen);
 }
-
-/* ---- f16 ----------------------------------------------------------------- */
 
 static void f16_add(void *in, void *inout, int *n, MPI_Datatype *type)
 {
-    const uint16_t *a = in;
-    uint16_t *b = inout;
-
     (void)type;
-    for (int i = 0; i < *n; i++)
-        b[i] = half_narrow(half_widen(a[i]) + half_widen(b[i]));
+    add(in, inout, *n, half_widen, half_narrow);
 }
 
 static void f16_larger(void *in, void *inout, int *n, MPI_Datatype *type)
 {
-    const uint16_t *a = in;
-    uint16_t *b = inout;
-
     (void)type;
-    for (int i = 0; i < *n; i++)
-        b[i] = half_widen(a[i]) > half_widen(b[i]) ? a[i] : b[i];
+    larger(in, inout, *n, half_widen);
 }
+
+/* ---- types --------------------------------------------------------------- */
 
 static MPI_Datatype mpi_type(uint32_t dtype)
 {
@@ -222,7 +212,7 @@ static Status make_comm(Line *line)
         MPI_Group_free(&members);
     }
     MPI_Group_free(&world);
-    return check(code, "making a communicator");
+    return mpi_check(code, "making a communicator");
 }
 
 static Status make_lines(Mpi *m)
@@ -297,8 +287,8 @@ static void mpi_close(void *self)
 static Status open_parts(Mpi *m)
 {
     STATUS_TRY(allocate(m));
-    STATUS_TRY(check(MPI_Comm_dup(MPI_COMM_WORLD, &m->messages),
-                     "making a communicator"));
+    STATUS_TRY(mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &m->messages),
+                         "making a communicator"));
     return make_lines(m);
 }
 
@@ -333,12 +323,12 @@ static Status start_message(Mpi *m, const CommOp *op, const PlanInstr *in,
     int bytes = (int)op->bytes, tag = (int)in->aux;
 
     if (in->op == PLAN_SEND)
-        return check(MPI_Isend(op->source, bytes, MPI_BYTE, peer, tag,
+        return mpi_check(MPI_Isend(op->source, bytes, MPI_BYTE, peer, tag,
+                                   m->messages, request),
+                         "sending");
+    return mpi_check(MPI_Irecv(op->destination, bytes, MPI_BYTE, peer, tag,
                                m->messages, request),
-                     "sending");
-    return check(MPI_Irecv(op->destination, bytes, MPI_BYTE, peer, tag,
-                           m->messages, request),
-                 "receiving");
+                     "receiving");
 }
 
 /* MPI forbids a result that overlaps its source elsewhere than at its start:
@@ -454,8 +444,8 @@ static Status mpi_start(void *self, const CommOp *op, uint32_t index)
     const PlanCollective *c = &m->plan->collectives.v[in->index];
     const Line *line = &m->lines[m->line_of[op->instr]];
     if (line->n > 1)
-        return check(start_collective(m, op, c, line, slot),
-                     "a collective operation");
+        return mpi_check(start_collective(m, op, c, line, slot),
+                         "a collective operation");
     copy_alone(op, c);
     return STATUS_NONE;
 }
@@ -465,11 +455,11 @@ static Status mpi_test(void *self, uint32_t index, bool *out_done)
     Slot *slot = &((Mpi *)self)->slots[index];
     int flag = 0;
 
-    STATUS_TRY(check(MPI_Test(&slot->request, &flag, MPI_STATUS_IGNORE),
-                     "communication"));
-    if (flag)
-        STATUS_TRY(check(MPI_Test(&slot->second, &flag, MPI_STATUS_IGNORE),
+    STATUS_TRY(mpi_check(MPI_Test(&slot->request, &flag, MPI_STATUS_IGNORE),
                          "communication"));
+    if (flag)
+        STATUS_TRY(mpi_check(MPI_Test(&slot->second, &flag, MPI_STATUS_IGNORE),
+                             "communication"));
     *out_done = flag;
     if (flag && slot->bytes) {
         memcpy(slot->to, slot->from, slot->bytes);
@@ -479,106 +469,3 @@ static Status mpi_test(void *self, uint32_t index, bool *out_done)
 }
 
 const CommDriver comm_mpi = {"mpi", mpi_open, mpi_close, mpi_start, mpi_test};
-
-/* ---- the run ------------------------------------------------------------- */
-
-static bool running(void)
-{
-    int started = 0, stopped = 0;
-
-    MPI_Initialized(&started);
-    MPI_Finalized(&stopped);
-    return started && !stopped;
-}
-
-Status comm_mpi_start(uint32_t *out_rank, uint32_t *out_world)
-{
-    int rank, world, level;
-
-    STATUS_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level),
-                     "starting MPI"));
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    STATUS_TRY(check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI"));
-    STATUS_TRY(check(MPI_Comm_size(MPI_COMM_WORLD, &world), "MPI"));
-    *out_rank = (uint32_t)rank;
-    *out_world = (uint32_t)world;
-    return STATUS_NONE;
-}
-
-void comm_mpi_stop(void)
-{
-    if (running())
-        MPI_Finalize();
-}
-
-_Noreturn void comm_mpi_abort(int code)
-{
-    if (running())
-        MPI_Abort(MPI_COMM_WORLD, code);
-    exit(code);
-}
-
-Status comm_mpi_barrier(void)
-{
-    if (!running())
-        return STATUS_NONE;
-    return check(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks");
-}
-
-/* The lengths of all texts; their sum. */
-static Status gather_lengths(int own, int *lengths, int *offsets, int world,
-                             size_t *out_total)
-{
-    *out_total = 0;
-    STATUS_TRY(check(
-        MPI_Allgather(&own, 1, MPI_INT, lengths, 1, MPI_INT, MPI_COMM_WORLD),
-        "gathering lengths"));
-    for (int i = 0; i < world; i++) {
-        offsets[i] = (int)*out_total;
-        *out_total += (size_t)lengths[i];
-    }
-    if (*out_total > INT32_MAX)
-        return status_make(STATUS_SYSTEM, "too much text to gather");
-    return STATUS_NONE;
-}
-
-static Status gather_text(const char *own, int *lengths, int *offsets,
-                          int world, char **out_all)
-{
-    int n = (int)strlen(own);
-    size_t total;
-    char *all;
-
-    STATUS_TRY(gather_lengths(n, lengths, offsets, world, &total));
-    all = malloc(total + 1);
-    if (!all)
-        return status_make(STATUS_SYSTEM, "no memory for texts");
-    all[total] = '\0';
-    *out_all = all;
-    return check(MPI_Allgatherv(own, n, MPI_CHAR, all, lengths, offsets,
-                                MPI_CHAR, MPI_COMM_WORLD),
-                 "gathering texts");
-}
-
-Status comm_mpi_gather(const char *own, char **out_all)
-{
-    int world = 1, *numbers;
-    char *all = NULL;
-    Status s;
-
-    if (running())
-        MPI_Comm_size(MPI_COMM_WORLD, &world);
-    else
-        all = strdup(own);
-    numbers = malloc(2 * (size_t)world * sizeof *numbers);
-    s = !numbers || (!running() && !all)
-            ? status_make(STATUS_SYSTEM, "no memory for texts")
-        : all ? STATUS_NONE
-              : gather_text(own, numbers, numbers + world, world, &all);
-    free(numbers);
-    if (s)
-        free(all);
-    else
-        *out_all = all;
-    return s;
-}
