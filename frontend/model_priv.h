@@ -33,7 +33,32 @@ LayoutId model_weight_layout(Model *x, const char *dims, bool expert);
 LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t,
                             bool expert);
 
-/* ---- model_tensors.c: parameters, their state and their files ----------- */
+/* ---- model_params.c: parameters by name ---------------------------------- */
+
+/* OUTPUT: its std is divided by sqrt(2 * layers).  EXPERT: it belongs to one
+ * expert, and is where that is. */
+enum { PARAM_OUTPUT = 1, PARAM_EXPERT = 2 };
+
+typedef struct {
+    const char *name, *llama, *gpt2; /* here, and in files of both families */
+    const char *dims;
+    InitKind init;
+    uint8_t part; /* PARAM_OUTPUT, PARAM_EXPERT */
+    uint8_t rows; /* how many leading dims are rows of the file's matrix */
+} ParamRow;
+
+/* What lies side by side. */
+typedef struct {
+    const char *name, *dims, *parts[IR_MAX_PARTS];
+} JointRow;
+
+const ParamRow *param_row(const char *name);
+const JointRow *joint_row(const char *name);
+bool param_per_layer(const ParamRow *row);
+/* `t` is the logical type of what the row is about. */
+Export param_export(Model *x, const ParamRow *row, const Type *t);
+
+/* ---- model_tensors.c: parameters and their state ------------------------- */
 
 int64_t model_size(const Model *x, char dim);
 TypeId model_type(Model *x, DType dtype, const char *dims);

@@ -1,119 +1,11 @@
-/* model_tensors.c - the parameters: names, dimensions, state, file.
+/* model_tensors.c - the parameters as tensors: sizes, state, where it rests.
  *
- * One row per parameter says what it is called here and in both families of
- * Hugging Face files, its dimensions and how it starts.  A tensor comes into
- * being when the graph first reads it.
+ * A tensor comes into being when the graph first reads it, by the rows of
+ * model_params.c: of one, or of several that lie side by side.
  */
 #include "frontend/model_priv.h"
 
 #include <math.h>
-
-/* OUTPUT: its std is divided by sqrt(2 * layers).  EXPERT: it belongs to one
- * expert, and is where that is. */
-enum { OUTPUT = 1, EXPERT = 2 };
-
-/* One row per parameter: what it is called here and in both families of
- * Hugging Face files, its dimensions, how it starts. */
-typedef struct {
-    const char *name, *llama, *gpt2;
-    const char *dims;
-    InitKind init;
-    uint8_t part; /* OUTPUT, EXPERT */
-    uint8_t rows; /* how many leading dims are rows of the file's matrix */
-} ParamRow;
-
-static const ParamRow param_rows[] = {
-    {"embed", "model.embed_tokens.weight", "transformer.wte.weight", "vh",
-     INIT_NORMAL, 0, 1},
-    {"positions", "model.embed_positions.weight", "transformer.wpe.weight",
-     "ph", INIT_NORMAL, 0, 1},
-    {"norm1", "input_layernorm.weight", "ln_1.weight", "h", INIT_ONES, 0, 1},
-    {"norm1.bias", "input_layernorm.bias", "ln_1.bias", "h", INIT_ZEROS, 0, 1},
-    {"q", "self_attn.q_proj.weight", "attn.c_attn.weight", "grdh", INIT_NORMAL,
-     0, 3},
-    {"k", "self_attn.k_proj.weight", "attn.c_attn.weight", "gdh", INIT_NORMAL,
-     0, 2},
-    {"v", "self_attn.v_proj.weight", "attn.c_attn.weight", "gdh", INIT_NORMAL,
-     0, 2},
-    {"q.bias", "self_attn.q_proj.bias", "attn.c_attn.bias", "grd", INIT_ZEROS,
-     0, 3},
-    {"k.bias", "self_attn.k_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS, 0,
-     2},
-    {"v.bias", "self_attn.v_proj.bias", "attn.c_attn.bias", "gd", INIT_ZEROS, 0,
-     2},
-    {"q_norm", "self_attn.q_norm.weight", "attn.q_norm.weight", "d", INIT_ONES,
-     0, 1},
-    {"k_norm", "self_attn.k_norm.weight", "attn.k_norm.weight", "d", INIT_ONES,
-     0, 1},
-    {"proj", "self_attn.o_proj.weight", "attn.c_proj.weight", "hgrd",
-     INIT_NORMAL, OUTPUT, 1},
-    {"proj.bias", "self_attn.o_proj.bias", "attn.c_proj.bias", "h", INIT_ZEROS,
-     0, 1},
-    {"norm2", "post_attention_layernorm.weight", "ln_2.weight", "h", INIT_ONES,
-     0, 1},
-    {"norm2.bias", "post_attention_layernorm.bias", "ln_2.bias", "h",
-     INIT_ZEROS, 0, 1},
-    {"gate", "mlp.gate_proj.weight", "mlp.c_gate.weight", "fh", INIT_NORMAL, 0,
-     1},
-    {"up", "mlp.up_proj.weight", "mlp.c_fc.weight", "fh", INIT_NORMAL, 0, 1},
-    {"gate.bias", "mlp.gate_proj.bias", "mlp.c_gate.bias", "f", INIT_ZEROS, 0,
-     1},
-    {"up.bias", "mlp.up_proj.bias", "mlp.c_fc.bias", "f", INIT_ZEROS, 0, 1},
-    {"down", "mlp.down_proj.weight", "mlp.c_proj.weight", "hf", INIT_NORMAL,
-     OUTPUT, 1},
-    {"down.bias", "mlp.down_proj.bias", "mlp.c_proj.bias", "h", INIT_ZEROS, 0,
-     1},
-    {"router", "mlp.gate.weight", "mlp.gate.weight", "eh", INIT_NORMAL, 0, 1},
-    {"router.bias", "mlp.gate.e_score_correction_bias",
-     "mlp.gate.e_score_correction_bias", "e", INIT_ZEROS, 0, 1},
-    {"experts.gate", "mlp.experts.{e}.gate_proj.weight",
-     "mlp.experts.{e}.gate_proj.weight", "efh", INIT_NORMAL, EXPERT, 2},
-    {"experts.up", "mlp.experts.{e}.up_proj.weight",
-     "mlp.experts.{e}.up_proj.weight", "efh", INIT_NORMAL, EXPERT, 2},
-    {"experts.down", "mlp.experts.{e}.down_proj.weight",
-     "mlp.experts.{e}.down_proj.weight", "ehf", INIT_NORMAL, OUTPUT | EXPERT,
-     2},
-    {"experts.gate.bias", "mlp.experts.{e}.gate_proj.bias",
-     "mlp.experts.{e}.gate_proj.bias", "ef", INIT_ZEROS, EXPERT, 2},
-    {"experts.up.bias", "mlp.experts.{e}.up_proj.bias",
-     "mlp.experts.{e}.up_proj.bias", "ef", INIT_ZEROS, EXPERT, 2},
-    {"experts.down.bias", "mlp.experts.{e}.down_proj.bias",
-     "mlp.experts.{e}.down_proj.bias", "eh", INIT_ZEROS, EXPERT, 2},
-    {"shared.gate.bias", "mlp.shared_experts.gate_proj.bias",
-     "mlp.shared_experts.gate_proj.bias", "f", INIT_ZEROS, 0, 1},
-    {"shared.up.bias", "mlp.shared_experts.up_proj.bias",
-     "mlp.shared_experts.up_proj.bias", "f", INIT_ZEROS, 0, 1},
-    {"shared.down.bias", "mlp.shared_experts.down_proj.bias",
-     "mlp.shared_experts.down_proj.bias", "h", INIT_ZEROS, 0, 1},
-    {"shared.gate", "mlp.shared_experts.gate_proj.weight",
-     "mlp.shared_experts.gate_proj.weight", "fh", INIT_NORMAL, 0, 1},
-    {"shared.up", "mlp.shared_experts.up_proj.weight",
-     "mlp.shared_experts.up_proj.weight", "fh", INIT_NORMAL, 0, 1},
-    {"shared.down", "mlp.shared_experts.down_proj.weight",
-     "mlp.shared_experts.down_proj.weight", "hf", INIT_NORMAL, OUTPUT, 1},
-    {"shared_gate", "mlp.shared_expert_gate.weight",
-     "mlp.shared_expert_gate.weight", "h", INIT_NORMAL, 0, 0},
-    {"norm", "model.norm.weight", "transformer.ln_f.weight", "h", INIT_ONES, 0,
-     1},
-    {"norm.bias", "model.norm.bias", "transformer.ln_f.bias", "h", INIT_ZEROS,
-     0, 1},
-    {"head", "lm_head.weight", "lm_head.weight", "vh", INIT_NORMAL, 0, 1},
-};
-
-/* What lies side by side along j, as one tensor that one product multiplies;
- * whatever else is true of the parts is true of all of them. */
-static const struct {
-    const char *name, *dims, *parts[IR_MAX_PARTS];
-} joint_rows[] = {
-    {"qkv", "gjdh", {"q", "k", "v"}},
-    {"qkv.bias", "gjd", {"q.bias", "k.bias", "v.bias"}},
-    {"gate_up", "jfh", {"gate", "up"}},
-    {"gate_up.bias", "jf", {"gate.bias", "up.bias"}},
-    {"experts.gate_up", "ejfh", {"experts.gate", "experts.up"}},
-    {"experts.gate_up.bias", "ejf", {"experts.gate.bias", "experts.up.bias"}},
-    {"shared.gate_up", "jfh", {"shared.gate", "shared.up"}},
-    {"shared.gate_up.bias", "jf", {"shared.gate.bias", "shared.up.bias"}},
-};
 
 int64_t model_size(const Model *x, char dim)
 {
@@ -150,93 +42,6 @@ TypeId model_type(Model *x, DType dtype, const char *dims)
     for (size_t i = 0; dims[i]; i++)
         size[i] = model_size(x, dims[i]);
     return type_make(x->m, dtype, dims, size);
-}
-
-static bool per_layer(const ParamRow *row)
-{
-    return strncmp(row->llama, "model.", 6) != 0 &&
-           strncmp(row->llama, "lm_head", 7) != 0;
-}
-
-/* GPT-2 keeps its linear weights transposed, and q, k, v side by side. */
-static void export_gpt2(Model *x, const ParamRow *row, Export *file)
-{
-    bool linear = per_layer(row) && strlen(row->dims) > 1 && file->cols > 0;
-    int64_t q = x->g * x->r * x->d, kv = x->g * x->d;
-
-    file->transpose = linear;
-    if (!strstr(row->gpt2, "c_attn"))
-        return;
-    file->fused_rows = q + 2 * kv;
-    file->row_offset = row->name[0] == 'q'   ? 0
-                       : row->name[0] == 'k' ? q
-                                             : q + kv;
-}
-
-/* Mixtral has names of its own; it is what normalises after top-k and has
- * neither norms of heads nor shared experts. */
-static const char *mixtral_name(const Model *x, const ParamRow *row)
-{
-    static const char *const names[][2] = {
-        {"router", "block_sparse_moe.gate.weight"},
-        {"experts.gate", "block_sparse_moe.experts.{e}.w1.weight"},
-        {"experts.down", "block_sparse_moe.experts.{e}.w2.weight"},
-        {"experts.up", "block_sparse_moe.experts.{e}.w3.weight"},
-    };
-    const Spec *s = x->spec;
-
-    if (s->model.qk_norm || s->model.moe.shared_ffn_hidden_size ||
-        s->model.moe.pre_softmax || s->model.moe.score != MOE_SOFTMAX)
-        return NULL;
-    for (size_t i = 0; i < MC_LEN(names); i++)
-        if (strcmp(row->name, names[i][0]) == 0)
-            return names[i][1];
-    return NULL;
-}
-
-/* Qwen2-MoE has one shared expert, with a gate of its own. */
-static const char *qwen2_name(const Model *x, const ParamRow *row)
-{
-    static const char plural[] = "mlp.shared_experts.";
-    size_t n = strlen(plural);
-
-    if (!x->spec->model.moe.shared_gate || strncmp(row->llama, plural, n) != 0)
-        return NULL;
-    return arena_printf(x->m->arena, "mlp.shared_expert.%s", row->llama + n);
-}
-
-static const char *family_name(const Model *x, const ParamRow *row)
-{
-    const char *own = mixtral_name(x, row);
-
-    if (x->gpt2)
-        return row->gpt2;
-    own = own ? own : qwen2_name(x, row);
-    return own ? own : row->llama;
-}
-
-/* `t` is the logical type of what the row is about. */
-static Export export_row(Model *x, const ParamRow *row, const Type *t)
-{
-    const char *own = family_name(x, row);
-    uint8_t first = strstr(own, "{e}") ? 1 : 0; /* each expert by itself */
-    const char *prefix = !per_layer(row) ? ""
-                         : x->gpt2       ? "transformer.h.{l}."
-                                         : "model.layers.{l}.";
-    const char *full = arena_printf(x->m->arena, "%s%s", prefix, own);
-
-    Export file = {.name = sym_intern(x->m->names, full), .rows = 1};
-
-    for (uint8_t i = first; i < t->ndim; i++) {
-        if (i < row->rows)
-            file.rows *= t->size[i];
-        else
-            file.cols = MC_MAX(file.cols, 1) * t->size[i];
-    }
-    file.fused_rows = file.rows;
-    if (x->gpt2)
-        export_gpt2(x, row, &file);
-    return file;
 }
 
 static void set_fields(Model *x, Tensor *t)
@@ -289,15 +94,6 @@ static void make_statistic(Model *x, Tensor *t)
         t->rest[i] = layout_whole(x->m);
 }
 
-static const ParamRow *param_row(const char *name)
-{
-    const ParamRow *row = param_rows;
-
-    while (strcmp(row->name, name) != 0)
-        row++;
-    return row;
-}
-
 /* What follows from the row, for a tensor of the dimensions `dims`. */
 static Tensor describe(Model *x, const char *name, const ParamRow *row,
                        const char *dims, TypeId type)
@@ -308,16 +104,16 @@ static Tensor describe(Model *x, const char *name, const ParamRow *row,
     for (uint8_t i = 0; i < t.logical.ndim; i++)
         if (t.logical.dim[i] == 'v' && dims[0] == 'v')
             t.logical.size[i] = x->spec->model.vocab_size;
-    t.per_layer = per_layer(row);
+    t.per_layer = param_per_layer(row);
     t.parameter = true;
     t.decay = row->init == INIT_NORMAL;
     t.init = row->init;
     t.init_std = x->spec->model.init_std;
-    if (row->part & OUTPUT)
+    if (row->part & PARAM_OUTPUT)
         t.init_std /= sqrt(2.0 * (double)x->layers);
     t.loc = x->loc;
     set_fields(x, &t);
-    t.expert = (row->part & EXPERT) != 0;
+    t.expert = (row->part & PARAM_EXPERT) != 0;
     set_rest(x, &t, model_weight_layout(x, dims, t.expert));
     return t;
 }
@@ -332,20 +128,11 @@ static TensorId add_param(Model *x, const char *name)
         t.tied = mesh_axis(x->m, "embed");
     if (strcmp(name, "router.bias") == 0)
         make_statistic(x, &t);
-    t.file = export_row(x, row, &t.logical);
+    t.file = param_export(x, row, &t.logical);
     return tensor_new(x->m, &t);
 }
 
 /* ---- side by side -------------------------------------------------------- */
-
-static uint32_t joint_row(const char *name)
-{
-    uint32_t i = 0;
-
-    while (strcmp(joint_rows[i].name, name) != 0)
-        i++;
-    return i;
-}
 
 /* Indices of j that a part fills. */
 static int64_t part_size(const Model *x, const ParamRow *row)
@@ -353,13 +140,13 @@ static int64_t part_size(const Model *x, const ParamRow *row)
     return strchr(row->dims, 'r') ? model_size(x, 'r') : 1;
 }
 
-static TypeId joint_type(Model *x, uint32_t joint)
+static TypeId joint_type(Model *x, const JointRow *joint)
 {
-    const char *dims = joint_rows[joint].dims;
+    const char *dims = joint->dims;
     int64_t size[IR_MAX_DIMS], all = 0;
 
-    for (uint32_t i = 0; i < IR_MAX_PARTS && joint_rows[joint].parts[i]; i++)
-        all += part_size(x, param_row(joint_rows[joint].parts[i]));
+    for (uint32_t i = 0; i < IR_MAX_PARTS && joint->parts[i]; i++)
+        all += part_size(x, param_row(joint->parts[i]));
     for (size_t i = 0; dims[i]; i++)
         size[i] = dims[i] == 'j' ? all : model_size(x, dims[i]);
     return type_make(x->m, x->compute, dims, size);
@@ -376,15 +163,15 @@ static void add_part(Model *x, Tensor *t, const ParamRow *row)
     for (uint32_t i = 0; i < t->nparts; i++)
         p->at.first += t->part[i].at.n;
     logical = type_part(&t->logical, p->at);
-    p->file = export_row(x, row, &logical);
+    p->file = param_export(x, row, &logical);
     t->nparts++;
 }
 
 static TensorId add_joint(Model *x, const char *name)
 {
-    uint32_t joint = joint_row(name);
-    const char *const *parts = joint_rows[joint].parts;
-    Tensor t = describe(x, name, param_row(parts[0]), joint_rows[joint].dims,
+    const JointRow *joint = joint_row(name);
+    const char *const *parts = joint->parts;
+    Tensor t = describe(x, name, param_row(parts[0]), joint->dims,
                         joint_type(x, joint));
 
     for (uint32_t i = 0; i < IR_MAX_PARTS && parts[i]; i++)
@@ -405,7 +192,7 @@ bool model_joins(const Model *x, const char *name)
 {
     const SpecDerived *d = &x->spec->derived;
 
-    return joint_rows[joint_row(name)].dims[0] != 'j' ||
+    return joint_row(name)->dims[0] != 'j' ||
            x->spec->parallel.sharding == SHARD_NONE ||
            d->dense_dp * x->spec->parallel.cp == 1;
 }
