@@ -212,34 +212,18 @@ static void note_scan(GradPass *p, FuncId f, Scan scan)
     vmap_free(&map);
 }
 
-/* Rebuilds the body so that every call passes on what the backward needs. */
-static void forward_calls(GradPass *p, FuncId f)
+/* Has a call pass on what the backward needs. */
+static bool extend_call(void *self, FuncId f, NodeId id, ValueMap *map)
 {
-    Module *m = p->m;
-    Func old = *func_of(m, f);
-    ValueMap map = {0};
+    GradPass *p = self;
+    const Node n = *node_of(p->m, id);
 
-    memset(&func_of(m, f)->body, 0, sizeof old.body);
-    for (uint32_t i = 0; i < old.body.n; i++) {
-        const Node n = *node_of(m, old.body.v[i]);
-        NodeId made;
-        if (n.op != OP_CALL) {
-            vec_push(&func_of(m, f)->body, old.body.v[i]);
-            continue;
-        }
-        note_scan(p, f, call_scan(m, &n));
-        grad_function(p, call_scan(m, &n).callee);
-        made = call_forward(p, f, &n);
-        for (uint32_t k = 0; k < n.nres; k++) {
-            ValueId from = node_res(&n, k), to = node_res(node_of(m, made), k);
-            value_of(m, to)->name = value_of(m, from)->name;
-            value_of(m, to)->hint = value_of(m, from)->hint;
-            vmap_set(&map, from, to);
-        }
-    }
-    func_substitute(m, f, &map);
-    vmap_free(&map);
-    vec_free(&old.body);
+    if (n.op != OP_CALL)
+        return false;
+    note_scan(p, f, call_scan(p->m, &n));
+    grad_function(p, call_scan(p->m, &n).callee);
+    results_replace(p->m, &n, n.nres, call_forward(p, f, &n), map);
+    return true;
 }
 
 /* ---- the backward's side of calls ---------------------------------------- */
@@ -359,7 +343,7 @@ static void grad_function(GradPass *p, FuncId f)
     info->done = true;
     info->joint = reaches_loss(p->m, f);
     info->nresults = func_of(p->m, f)->results.n;
-    forward_calls(p, f);
+    func_rebuild(p->m, f, extend_call, p);
     count = func_of(p->m, f)->body.n;
     if (!info->joint)
         open_backward(&g);

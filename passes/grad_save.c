@@ -238,31 +238,23 @@ static ValueId stood_for(const Grad *g, ValueId v)
     return (ValueId){0};
 }
 
-/* Rebuilds the backward's body with each recomputation just before its first
- * use. */
-static void place_recomputed(Remat *r)
+/* Puts each recomputation in the backward just before its first use. */
+static bool place_recomputed(void *self, FuncId bwd, NodeId id,
+                             ValueMap *to_real)
 {
-    Grad *g = r->g;
-    Module *m = g->m;
-    Func old = *func_of(m, g->bwd);
-    ValueMap to_real = {0};
+    Remat *r = self;
+    Module *m = r->g->m;
 
-    memset(&func_of(m, g->bwd)->body, 0, sizeof old.body);
-    for (uint32_t i = 0; i < old.body.n; i++) {
-        NodeId id = old.body.v[i];
-        for (uint32_t k = 0; k < node_of(m, id)->nargs; k++) {
-            ValueId stand_in = node_arg(m, node_of(m, id), k);
-            ValueId v = stood_for(g, stand_in);
-            if (v.i == 0)
-                continue;
-            again(r, v);
-            vmap_set(&to_real, stand_in, vmap_get(&r->to_bwd, v));
-        }
-        vec_push(&func_of(m, g->bwd)->body, id);
+    (void)bwd;
+    for (uint32_t k = 0; k < node_of(m, id)->nargs; k++) {
+        ValueId stand_in = node_arg(m, node_of(m, id), k);
+        ValueId v = stood_for(r->g, stand_in);
+        if (v.i == 0)
+            continue;
+        again(r, v);
+        vmap_set(to_real, stand_in, vmap_get(&r->to_bwd, v));
     }
-    func_substitute(m, g->bwd, &to_real);
-    vmap_free(&to_real);
-    vec_free(&old.body);
+    return false;
 }
 
 /* The parameter that v is, if the caller can simply pass it again. */
@@ -329,7 +321,7 @@ static void settle_saved(Grad *g)
     Remat r = {.g = g};
 
     choose_saved(&r);
-    place_recomputed(&r);
+    func_rebuild(g->m, g->bwd, place_recomputed, &r);
     for (uint32_t i = 0; i < g->info->saved.n; i++) {
         ValueId v = g->info->saved.v[i];
         int32_t given = given_again(g, v);
@@ -350,38 +342,26 @@ static void settle_saved(Grad *g)
 
 /* The forward of a group calls its layers as they are: what they would save is
  * computed again in the backward. */
-static void call_plain(Grad *g)
+static bool call_plain(void *self, FuncId f, NodeId id, ValueMap *map)
 {
+    Grad *g = self;
     Module *m = g->m;
-    Func old = *func_of(m, g->fwd);
-    ValueMap map = {0};
+    const Node n = *node_of(m, id);
+    Scan scan = call_scan(m, &n);
+    char args[MAX_CALL + 1], results[2 * MAX_CALL + 1];
+    ValueId values[MAX_CALL];
+    FuncGrad *callee = &g->pass->of[scan.callee.i];
+    NodeId made;
 
-    memset(&func_of(m, g->fwd)->body, 0, sizeof old.body);
-    for (uint32_t i = 0; i < old.body.n; i++) {
-        const Node n = *node_of(m, old.body.v[i]);
-        Scan scan = call_scan(m, &n);
-        char args[MAX_CALL + 1], results[2 * MAX_CALL + 1];
-        ValueId values[MAX_CALL];
-        FuncGrad *callee = &g->pass->of[scan.callee.i];
-        NodeId made;
-        if (n.op != OP_CALL || !callee->plain.i) {
-            vec_push(&func_of(m, g->fwd)->body, old.body.v[i]);
-            continue;
-        }
-        call_modes(m, &n, args, results);
-        grad_call_args(m, &n, values);
-        results[callee->nresults] = '\0';
-        scan.callee = callee->plain;
-        made = ir_call(m, g->fwd, scan, values, args, results, n.loc);
-        for (uint32_t k = 0; k < callee->nresults; k++) {
-            value_of(m, node_res(node_of(m, made), k))->hint =
-                value_of(m, node_res(&n, k))->hint;
-            vmap_set(&map, node_res(&n, k), node_res(node_of(m, made), k));
-        }
-    }
-    func_substitute(m, g->fwd, &map);
-    vmap_free(&map);
-    vec_free(&old.body);
+    if (n.op != OP_CALL || !callee->plain.i)
+        return false;
+    call_modes(m, &n, args, results);
+    grad_call_args(m, &n, values);
+    results[callee->nresults] = '\0';
+    scan.callee = callee->plain;
+    made = ir_call(m, f, scan, values, args, results, n.loc);
+    results_replace(m, &n, callee->nresults, made, map);
+    return true;
 }
 
 /* Statistics count once: in the forward, not when it is repeated. */
@@ -405,7 +385,7 @@ void grad_settle_needs(Grad *g)
 {
     settle_saved(g);
     if (g->info->again)
-        call_plain(g);
+        func_rebuild(g->m, g->fwd, call_plain, g);
     if (g->info->plain.i)
         drop_statistics(g);
 }

@@ -60,6 +60,15 @@ NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map);
 FuncId func_copy(Module *m, FuncId from, const char *suffix, ValueMap *map);
 /* Replaces operands and function results in place. */
 void func_substitute(Module *m, FuncId f, const ValueMap *map);
+/* Appends to f what takes the place of its old node `n`, whose operands have
+ * been replaced already, and maps n's results; or returns false: n stays. */
+typedef bool NodeRewrite(void *self, FuncId f, NodeId n, ValueMap *map);
+/* Puts f's body together again, node by node in order. */
+void func_rebuild(Module *m, FuncId f, NodeRewrite *rewrite, void *self);
+/* Lets the first `count` results of `made`, which become like them, take the
+ * place of those of `n`. */
+void results_replace(Module *m, const Node *n, uint32_t count, NodeId made,
+                     ValueMap *map);
 
 /* ---- clean.c ------------------------------------------------------------- */
 /* Drops nodes without effect whose results nobody uses, unused saved results

@@ -282,7 +282,7 @@ static void call_ahead(Prefetch *p, FuncId f, NodeId old, const Rotation *r,
     mc_assert(n.nargs + r->n <= MAX_CALL && n.nres + r->n <= MAX_CALL);
     call_modes(m, &n, args, results);
     for (uint32_t i = 0; i < n.nargs; i++)
-        values[i] = vmap_get(map, node_arg(m, &n, i));
+        values[i] = node_arg(m, &n, i);
     gather_first(p, f, r, scan, n.loc, values + n.nargs);
     memset(args + n.nargs, '>', r->nahead);
     memset(args + n.nargs + r->nahead, '.', r->n - r->nahead);
@@ -291,35 +291,20 @@ static void call_ahead(Prefetch *p, FuncId f, NodeId old, const Rotation *r,
     scan.callee = r->ahead;
     made = ir_call(m, f, scan, values, args, results, n.loc);
     layouts_like(m, made);
-    for (uint32_t i = 0; i < n.nres; i++) {
-        ValueId to = node_res(node_of(m, made), i), from = node_res(&n, i);
-        value_of(m, to)->name = value_of(m, from)->name;
-        value_of(m, to)->hint = value_of(m, from)->hint;
-        vmap_set(map, from, to);
-    }
+    results_replace(m, &n, n.nres, made, map);
 }
 
-static void prefetch_function(Prefetch *p, FuncId f)
+static bool rotate_call(void *self, FuncId f, NodeId id, ValueMap *map)
 {
-    Module *m = p->m;
-    Func old = *func_of(m, f);
-    ValueMap map = {0};
+    Prefetch *p = self;
+    const Node *n = node_of(p->m, id);
+    const Rotation *r = NULL;
 
-    memset(&func_of(m, f)->body, 0, sizeof old.body);
-    for (uint32_t i = 0; i < old.body.n; i++) {
-        NodeId id = old.body.v[i];
-        Scan scan = call_scan(m, node_of(m, id));
-        const Rotation *r = NULL;
-        if (node_of(m, id)->op == OP_CALL && scan.count > 1)
-            r = rotate(p, scan);
-        if (r && r->n)
-            call_ahead(p, f, id, r, &map);
-        else
-            vec_push(&func_of(m, f)->body, id);
-    }
-    func_substitute(m, f, &map);
-    vmap_free(&map);
-    vec_free(&old.body);
+    if (n->op == OP_CALL && call_scan(p->m, n).count > 1)
+        r = rotate(p, call_scan(p->m, n));
+    if (r && r->n)
+        call_ahead(p, f, id, r, map);
+    return r && r->n;
 }
 
 bool pass_prefetch(Module *m, const Spec *spec)
@@ -333,7 +318,7 @@ bool pass_prefetch(Module *m, const Spec *spec)
         nfuncs = 0;
     for (uint32_t i = 1; i < nfuncs; i++)
         if (m->funcs.v[i].kind == FUNC_GRAPH)
-            prefetch_function(&p, (FuncId){i});
+            func_rebuild(m, (FuncId){i}, rotate_call, &p);
     clean_dead(m);
     vec_free(&p.made);
     arena_free(scratch);

@@ -273,29 +273,16 @@ static ValueId lower(Module *m, FuncId f, const Node *convert)
     return r.v;
 }
 
-static void reshard_function(Module *m, FuncId f)
+static bool reshard_node(void *self, FuncId f, NodeId id, ValueMap *map)
 {
-    Func old = *func_of(m, f);
-    ValueMap map = {0};
+    Module *m = self;
+    const Node n = *node_of(m, id);
 
-    memset(&func_of(m, f)->body, 0, sizeof old.body);
-    for (uint32_t i = 0; i < old.body.n; i++) {
-        NodeId id = old.body.v[i];
-        for (uint32_t k = 0; k < node_of(m, id)->nargs; k++) {
-            ValueId *arg = &m->args.v[node_of(m, id)->arg + k];
-            *arg = vmap_get(&map, *arg);
-        }
-        const Node n = *node_of(m, id);
-        if (n.op == OP_CONVERT)
-            vmap_set(&map, node_res(&n, 0), lower(m, f, &n));
-        else if (n.op == OP_COPY) /* all it had was a hint of its own */
-            vmap_set(&map, node_res(&n, 0), node_arg(m, &n, 0));
-        else
-            vec_push(&func_of(m, f)->body, id);
-    }
-    func_substitute(m, f, &map);
-    vmap_free(&map);
-    vec_free(&old.body);
+    if (n.op == OP_CONVERT)
+        vmap_set(map, node_res(&n, 0), lower(m, f, &n));
+    if (n.op == OP_COPY) /* all it had was a hint of its own */
+        vmap_set(map, node_res(&n, 0), node_arg(m, &n, 0));
+    return n.op == OP_CONVERT || n.op == OP_COPY;
 }
 
 bool pass_reshard(Module *m, const Spec *spec)
@@ -303,7 +290,7 @@ bool pass_reshard(Module *m, const Spec *spec)
     (void)spec;
     for (uint32_t i = 1; i < m->funcs.n; i++)
         if (m->funcs.v[i].kind == FUNC_GRAPH)
-            reshard_function(m, (FuncId){i});
+            func_rebuild(m, (FuncId){i}, reshard_node, m);
     clean_cse(m);
     clean_dead(m);
     return true;

@@ -1,4 +1,4 @@
-/* rewrite.c - copying nodes between functions under a map of values. */
+/* rewrite.c - copying nodes, and replacing them, under a map of values. */
 #include "passes/passes.h"
 
 void vmap_set(ValueMap *map, ValueId from, ValueId to)
@@ -51,17 +51,48 @@ NodeId node_copy(Module *m, FuncId f, NodeId n, ValueMap *map)
     return copy;
 }
 
+static void node_substitute(Module *m, NodeId id, const ValueMap *map)
+{
+    const Node *n = node_of(m, id);
+
+    for (uint32_t k = 0; k < n->nargs; k++)
+        m->args.v[n->arg + k] = vmap_get(map, m->args.v[n->arg + k]);
+}
+
 void func_substitute(Module *m, FuncId f, const ValueMap *map)
 {
     Func *fn = func_of(m, f);
 
-    for (uint32_t i = 0; i < fn->body.n; i++) {
-        const Node *n = node_of(m, fn->body.v[i]);
-        for (uint32_t k = 0; k < n->nargs; k++)
-            m->args.v[n->arg + k] = vmap_get(map, m->args.v[n->arg + k]);
-    }
+    for (uint32_t i = 0; i < fn->body.n; i++)
+        node_substitute(m, fn->body.v[i], map);
     for (uint32_t i = 0; i < fn->results.n; i++)
         fn->results.v[i] = vmap_get(map, fn->results.v[i]);
+}
+
+void func_rebuild(Module *m, FuncId f, NodeRewrite *rewrite, void *self)
+{
+    Func old = *func_of(m, f);
+    ValueMap map = {0};
+
+    memset(&func_of(m, f)->body, 0, sizeof old.body);
+    for (uint32_t i = 0; i < old.body.n; i++) {
+        node_substitute(m, old.body.v[i], &map);
+        if (!rewrite(self, f, old.body.v[i], &map))
+            vec_push(&func_of(m, f)->body, old.body.v[i]);
+    }
+    func_substitute(m, f, &map);
+    vmap_free(&map);
+    vec_free(&old.body);
+}
+
+void results_replace(Module *m, const Node *n, uint32_t count, NodeId made,
+                     ValueMap *map)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        ValueId from = node_res(n, i), to = node_res(node_of(m, made), i);
+        value_like(m, from, to);
+        vmap_set(map, from, to);
+    }
 }
 
 /* "layer.bwd.last", for further ones "layer.bwd.last.2" and so on. */

@@ -27,7 +27,7 @@ typedef struct {
     FuncId f;
     Node node; /* the attention */
     int64_t parts;
-    ValueMap map;
+    ValueMap *map;
 } Ring;
 
 static ValueId shift(Ring *r, ValueId v)
@@ -68,7 +68,7 @@ static void replace(Ring *r, uint32_t i, ValueId v)
 
     value_of(r->m, v)->name = old.name;
     value_of(r->m, v)->hint = old.hint;
-    vmap_set(&r->map, node_res(&r->node, i), v);
+    vmap_set(r->map, node_res(&r->node, i), v);
 }
 
 /* Behind a window some steps see nothing: their keys only pass by. */
@@ -152,36 +152,18 @@ static void backward(Ring *r)
     replace(r, 2, shift(r, dkv[1]));
 }
 
-static void expand(Ring *r, NodeId id)
+static bool expand(void *self, FuncId f, NodeId id, ValueMap *map)
 {
-    AxisSet axes;
+    Module *m = self;
+    const Node n = *node_of(m, id);
+    AxisSet axes = attr_axes(m, n.attrs, AK_AXES);
+    Ring r = {m, f, n, axes_size(&m->mesh, axes), map};
 
-    r->node = *node_of(r->m, id);
-    axes = attr_axes(r->m, r->node.attrs, AK_AXES);
-    r->parts = axes_size(&r->m->mesh, axes);
-    if (r->node.op == OP_ATTENTION && axes)
-        forward(r);
-    else if (r->node.op == OP_ATTENTION_GRAD && axes)
-        backward(r);
-    else
-        vec_push(&func_of(r->m, r->f)->body, id);
-}
-
-static void ring_function(Module *m, FuncId f)
-{
-    Func old = *func_of(m, f);
-    Ring r = {.m = m, .f = f};
-
-    memset(&func_of(m, f)->body, 0, sizeof old.body);
-    for (uint32_t i = 0; i < old.body.n; i++) {
-        const Node *n = node_of(m, old.body.v[i]);
-        for (uint32_t k = 0; k < n->nargs; k++)
-            m->args.v[n->arg + k] = vmap_get(&r.map, m->args.v[n->arg + k]);
-        expand(&r, old.body.v[i]);
-    }
-    func_substitute(m, f, &r.map);
-    vmap_free(&r.map);
-    vec_free(&old.body);
+    if (axes && n.op == OP_ATTENTION)
+        forward(&r);
+    if (axes && n.op == OP_ATTENTION_GRAD)
+        backward(&r);
+    return axes && (n.op == OP_ATTENTION || n.op == OP_ATTENTION_GRAD);
 }
 
 bool pass_ring(Module *m, const Spec *spec)
@@ -189,6 +171,6 @@ bool pass_ring(Module *m, const Spec *spec)
     (void)spec;
     for (uint32_t i = 1; i < m->funcs.n; i++)
         if (m->funcs.v[i].kind == FUNC_GRAPH)
-            ring_function(m, (FuncId){i});
+            func_rebuild(m, (FuncId){i}, expand, m);
     return true;
 }

@@ -46,7 +46,7 @@ typedef struct {
     ValueMap map;        /* values of the whole -> W's */
 } Halving;
 
-static void split_calls(SplitPass *p, FuncId f, bool stages_only);
+static bool split_call(void *self, FuncId f, NodeId id, ValueMap *map);
 
 /* ---- which half ---------------------------------------------------------- */
 
@@ -339,7 +339,7 @@ static const Halves *split_function(SplitPass *p, FuncId f, const bool *carried)
     if (s.h->done)
         return s.h;
     s.h->done = true;
-    split_calls(p, f, false);
+    func_rebuild(p->m, f, split_call, p);
     mark_halves(&s);
     choose_saved(&s, true);
     choose_saved(&s, false);
@@ -413,8 +413,10 @@ static void call_w(SplitPass *p, FuncId f, const Node *n, const Halves *h,
     ir_call(m, f, scan, values, args, "", n->loc);
 }
 
-static void split_call(SplitPass *p, FuncId f, NodeId id, ValueMap *map)
+/* Replaces a call by those of its callee's halves. */
+static bool split_call(void *self, FuncId f, NodeId id, ValueMap *map)
 {
+    SplitPass *p = self;
     Module *m = p->m;
     const Node n = *node_of(m, id);
     FuncId callee = call_scan(m, &n).callee;
@@ -422,10 +424,10 @@ static void split_call(SplitPass *p, FuncId f, NodeId id, ValueMap *map)
     const Halves *h;
     NodeId b = {0};
 
+    if (n.op != OP_CALL)
+        return false;
     for (uint32_t i = 0; i < n.nargs; i++)
         carried[i] = call_arg_mode(m, &n, i) == MODE_CARRY;
-    for (uint32_t i = 0; i < n.nargs; i++)
-        m->args.v[n.arg + i] = vmap_get(map, node_arg(m, &n, i));
     h = split_function(p, callee, carried);
     if (!h->empty)
         b = call_b(p, f, &n, h);
@@ -433,6 +435,7 @@ static void split_call(SplitPass *p, FuncId f, NodeId id, ValueMap *map)
         vmap_set(map, node_res(&n, i), node_res(node_of(m, b), i));
     if (h->w.i)
         call_w(p, f, &n, h, b);
+    return true;
 }
 
 static bool is_stage_backward(const SplitPass *p, FuncId f)
@@ -443,27 +446,15 @@ static bool is_stage_backward(const SplitPass *p, FuncId f)
     return false;
 }
 
-/* Replaces calls by those of their halves. */
-static void split_calls(SplitPass *p, FuncId f, bool stages_only)
+/* The same for the backward of a stage only. */
+static bool split_stage(void *self, FuncId f, NodeId id, ValueMap *map)
 {
-    Module *m = p->m;
-    Func old = *func_of(m, f);
-    ValueMap map = {0};
+    SplitPass *p = self;
+    const Node *n = node_of(p->m, id);
 
-    memset(&func_of(m, f)->body, 0, sizeof old.body);
-    for (uint32_t i = 0; i < old.body.n; i++) {
-        const Node n = *node_of(m, old.body.v[i]);
-        bool call = n.op == OP_CALL;
-        if (call && stages_only)
-            call = is_stage_backward(p, call_scan(m, &n).callee);
-        if (call)
-            split_call(p, f, old.body.v[i], &map);
-        else
-            vec_push(&func_of(m, f)->body, old.body.v[i]);
-    }
-    func_substitute(m, f, &map);
-    vmap_free(&map);
-    vec_free(&old.body);
+    return n->op == OP_CALL &&
+           is_stage_backward(p, call_scan(p->m, n).callee) &&
+           split_call(p, f, id, map);
 }
 
 /* ---- the pass ------------------------------------------------------------ */
@@ -494,7 +485,8 @@ bool pass_split_backward(Module *m, const Spec *spec)
         return true;
     p.arena = arena_new();
     p.of = arena_array(p.arena, Halves, p.nfuncs);
-    split_calls(&p, func_find(m, sym_intern(m->names, "micro")), true);
+    func_rebuild(m, func_find(m, sym_intern(m->names, "micro")), split_stage,
+                 &p);
     for (uint32_t i = 0; i < m->stages.n; i++)
         m->stages.v[i].weights = p.of[m->stages.v[i].bwd.i].w;
     for (uint32_t i = 0; i < p.nfuncs; i++)
