@@ -204,7 +204,6 @@ static void field_inside(const Emit *e, const Type *type, const Layout *l,
     for (int d = j + 1; d < type->ndim; d++)
         below *= (uint64_t)layout_local(e->m, type, l, type->dim[d]);
     out->inside = (uint64_t)at->first * below;
-    out->address += out->inside;
     if (j == 1)
         out->pitch = (uint64_t)type->size[j] * below;
 }

@@ -265,19 +265,29 @@ static bool execute(Bytes *b, const PlanInstr *in)
     return touch_operands(b, in);
 }
 
+static void bytes_exist(Bytes *b, const PlanField *f, uint64_t start,
+                        int64_t elements)
+{
+    MapAt at = verify_map_first(b->map, start,
+                                start + (uint64_t)elements *
+                                            plan_dtype_bytes(f->dtype));
+    if (at.cell)
+        verify_map_write(b->map, at, plan_state_buffer(f->address), 0, 0);
+}
+
 static void field_exists(Bytes *b, const PlanTensor *t, const PlanField *f)
 {
     PlanPart part;
     plan_field_part(b->p, t, f, b->rank, &part);
     uint64_t each = plan_dtype_bytes(f->dtype), runs = (uint64_t)part.runs;
-    for (uint64_t i = 0; i < runs * MC_MAX(t->layers.n, 1); i++) {
-        uint64_t start = f->address + i / runs * f->layer_stride +
-                         i % runs * (uint64_t)part.gap * each;
-        MapAt at = verify_map_first(b->map, start,
-                                    start + (uint64_t)part.run * each);
-        if (at.cell)
-            verify_map_write(b->map, at,
-                             plan_state_buffer(f->address - f->inside), 0, 0);
+    for (uint64_t slot = 0; slot < MC_MAX(t->layers.n, 1); slot++) {
+        uint64_t start = f->address + slot * f->layer_stride;
+        if (f->held)
+            bytes_exist(b, f, start, f->held);
+        for (uint64_t i = 0; !f->held && i < runs; i++)
+            bytes_exist(b, f,
+                        start + f->inside + i * (uint64_t)part.gap * each,
+                        part.run);
     }
 }
 

@@ -203,14 +203,20 @@ typedef enum {
 /* The local part: row-major over the dims, each padded / (product of its
  * atoms' sizes) long.  Layer slot j lies at address + j * layer_stride.
  *
- * A tensor may be a part of a buffer in which others lie beside it: then
- * indices of its first dimension are `pitch` bytes apart (0: dense), and the
- * buffer began `inside` bytes before the address. */
+ * A tensor may be a part of a buffer in which others lie beside it: then it
+ * begins `inside` bytes behind the address, and indices of its first dimension
+ * are `pitch` bytes apart (0: dense).
+ *
+ * With `held`, the buffer is a row of elements that zeros fill up, which ranks
+ * may share out: this one holds `held` of them, from held times the number that
+ * the atoms of `share` make on.  None: all of them. */
 typedef struct {
     uint32_t kind;  /* PlanFieldKind */
     uint32_t dtype; /* PlanDtype */
     uint64_t address, layer_stride;
     uint64_t pitch, inside;
+    int64_t held;    /* elements of a slot; 0: as many as the dims say */
+    PlanRange share; /* in lists, major first */
     uint32_t splits; /* first row in splits, one row per dimension */
     uint32_t owner;  /* expression: this rank saves its part if 0 */
 } PlanField;
@@ -465,13 +471,21 @@ uint32_t plan_group_ranks(const Plan *p, uint32_t group, uint32_t rank,
                           uint32_t *ranks, uint32_t cap, uint32_t *out_own);
 
 /* A field's part on a rank: sizes, first logical index and elements from one
- * local index to the next per dimension; what lies without a gap is a run. */
+ * local index to the next per dimension; what lies without a gap is a run.  Its
+ * first element lies `first` elements behind the field's address.  Those that
+ * would lie before the address, or `held` elements behind it or further, are
+ * not here. */
 typedef struct {
     uint32_t ndims;
     int64_t size[PLAN_MAX_DIMS], start[PLAN_MAX_DIMS], step[PLAN_MAX_DIMS];
     int64_t elements;
     int64_t runs, run, gap; /* runs of `run` elements, begun `gap` apart */
+    int64_t first, held;
 } PlanPart;
+/* Which of `n` elements that begin at `local` and are `step` apart are held:
+ * the numbers from *out_from to below *out_to. */
+void plan_part_clip(const PlanPart *p, int64_t local, int64_t n, int64_t step,
+                    int64_t *out_from, int64_t *out_to);
 void plan_field_part(const Plan *p, const PlanTensor *t, const PlanField *f,
                      uint32_t rank, PlanPart *out);
 /* The field of a kind, or NULL. */

@@ -122,8 +122,16 @@ bool plan_check_split(PlanCheck *c, const PlanSplit *s)
 
 bool plan_check_field(PlanCheck *c, const PlanField *f)
 {
+    int64_t shares;
+
     return plan_must(c, f->kind < PLAN_FIELDS, "kind is %u", f->kind) &&
            plan_must(c, f->dtype <= PLAN_F16, "dtype is %u", f->dtype) &&
+           plan_must_atoms(c, f->share, &shares) &&
+           plan_must(c,
+                     f->held >= 0 &&
+                         f->held < ((int64_t)1 << PLAN_EXTENT_BITS) / shares,
+                     "held is %lld", (long long)f->held) &&
+           plan_must(c, f->held || !f->share.n, "a share of nothing") &&
            plan_must_row(c, f->owner, c->p->exprs.n, "owner");
 }
 
@@ -146,8 +154,9 @@ static bool field_elements(PlanCheck *c, const PlanTensor *t,
     return true;
 }
 
-/* The bytes of one slot, gaps between its runs included. */
-static bool field_bytes(PlanCheck *c, const PlanTensor *t, const PlanField *f,
+/* From the first byte of a slot to behind its last, gaps between its runs
+ * included. */
+static bool dense_bytes(PlanCheck *c, const PlanTensor *t, const PlanField *f,
                         int64_t elements, uint64_t *out)
 {
     uint64_t each = plan_dtype_bytes(f->dtype), run;
@@ -169,6 +178,22 @@ static bool field_bytes(PlanCheck *c, const PlanTensor *t, const PlanField *f,
                      "wrong pitch");
 }
 
+/* The bytes of one slot's buffer that are of this tensor, or before it. */
+static bool field_bytes(PlanCheck *c, const PlanTensor *t, const PlanField *f,
+                        int64_t elements, uint64_t *out)
+{
+    uint64_t each = plan_dtype_bytes(f->dtype);
+
+    if (!dense_bytes(c, t, f, elements, out) ||
+        !plan_must(c,
+                   f->inside % each == 0 &&
+                       f->inside < (uint64_t)1 << PLAN_EXTENT_BITS,
+                   "wrong place in its buffer"))
+        return false;
+    *out = f->held ? (uint64_t)f->held * each : *out + f->inside;
+    return true;
+}
+
 static bool check_tensor_field(PlanCheck *c, const PlanTensor *t,
                                const PlanField *f)
 {
@@ -183,8 +208,7 @@ static bool check_tensor_field(PlanCheck *c, const PlanTensor *t,
         !field_elements(c, t, f, &elements) ||
         !field_bytes(c, t, f, elements, &bytes) ||
         !plan_must(c,
-                   f->address < limit && f->layer_stride < limit &&
-                       f->inside <= f->address,
+                   f->address < limit && f->layer_stride < limit,
                    "wrong address"))
         return false;
     c->next_split += t->dims.n;

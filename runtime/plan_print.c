@@ -192,6 +192,12 @@ static void print_field(const Plan *p, const PlanTensor *t, const PlanField *f,
         buf_printf(out, " pitch %llu", (unsigned long long)f->pitch);
     if (f->inside)
         buf_printf(out, " inside %llu", (unsigned long long)f->inside);
+    if (f->held)
+        buf_printf(out, " held %lld", (long long)f->held);
+    for (uint32_t k = 0; k < f->share.n; k++)
+        buf_printf(out, "%s%s", k ? "." : " of ",
+                   plan_text(p, p->atoms.v[p->lists.v[f->share.first + k]]
+                                    .name));
     for (uint32_t d = 0; d < t->dims.n; d++) {
         const PlanSplit *split = &p->splits.v[f->splits + d];
         for (uint32_t k = 0; k < split->n; k++) {

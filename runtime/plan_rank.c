@@ -83,6 +83,31 @@ uint32_t plan_group_ranks(const Plan *p, uint32_t group, uint32_t rank,
     return size;
 }
 
+/* Where the part lies in what of its buffer is held. */
+static void part_place(const Plan *p, const PlanField *f, uint32_t rank,
+                       PlanPart *out)
+{
+    int64_t share = 0;
+
+    for (uint32_t k = 0; k < f->share.n; k++) {
+        const PlanAtom *a = &p->atoms.v[p->lists.v[f->share.first + k]];
+        share = share * a->size + plan_coordinate(a, rank);
+    }
+    out->first = (int64_t)(f->inside / plan_dtype_bytes(f->dtype)) -
+                 share * f->held;
+    out->held = f->held ? f->held : INT64_MAX;
+}
+
+void plan_part_clip(const PlanPart *p, int64_t local, int64_t n, int64_t step,
+                    int64_t *out_from, int64_t *out_to)
+{
+    int64_t room = p->held - local;
+
+    *out_from = local < 0 ? MC_MIN((step - 1 - local) / step, n) : 0;
+    *out_to = room <= 0 ? 0 : MC_MIN((room - 1) / step + 1, n);
+    *out_to = MC_MAX(*out_from, *out_to);
+}
+
 /* Dense, but for the pitch of the first dimension. */
 static void part_steps(const PlanField *f, PlanPart *out)
 {
@@ -119,6 +144,7 @@ void plan_field_part(const Plan *p, const PlanTensor *t, const PlanField *f,
         out->elements *= size;
     }
     part_steps(f, out);
+    part_place(p, f, rank, out);
 }
 
 const PlanField *plan_tensor_field(const Plan *p, const PlanTensor *t,

@@ -3,7 +3,7 @@
  * A field is filled row by row (a row is all of the last dimension that this
  * rank holds).  The logical coordinates of a row follow from its place in the
  * local part; rows and ends of rows beyond the logical size are padding and
- * become zeros.
+ * become zeros.  Of what ranks share out, nobody draws more than it holds.
  */
 #include "runtime/state.h"
 
@@ -100,23 +100,36 @@ static void fill_normal(const Filling *f, char *to, int64_t at, int64_t n)
     }
 }
 
-static void fill_row(const Filling *f, int64_t row)
+/* Elements [from, to) of a row lie at `bytes`; the row begins at `at` in the
+ * logical tensor (-1: it is padding) and has `valid` elements there. */
+static void fill_run(const Filling *f, char *bytes, int64_t from, int64_t to,
+                     int64_t at, int64_t valid)
 {
-    int64_t size = f->part.size[f->part.ndims - 1], valid;
-    size_t each = plan_dtype_bytes(f->dtype);
-    int64_t first = row * size / f->part.run;
-    char *to = f->to + (size_t)(first * f->part.gap +
-                                row * size % f->part.run) * each;
-    int64_t at = row_start(f, row, &valid);
+    int64_t n = MC_MIN(to, valid) - from;
 
-    memset(to, 0, (size_t)size * each);
-    if (at < 0 || f->init == PLAN_INIT_ZEROS)
+    memset(bytes, 0, (size_t)(to - from) * plan_dtype_bytes(f->dtype));
+    if (at < 0 || n <= 0 || f->init == PLAN_INIT_ZEROS)
         return;
     if (f->init == PLAN_INIT_NORMAL)
-        fill_normal(f, to, at, valid);
+        fill_normal(f, bytes, at + from, n);
     else
-        for (int64_t i = 0; i < valid; i++)
-            state_store(f->dtype, to, i, 1.0f);
+        for (int64_t i = 0; i < n; i++)
+            state_store(f->dtype, bytes, i, 1.0f);
+}
+
+static void fill_row(const Filling *f, int64_t row)
+{
+    int64_t size = f->part.size[f->part.ndims - 1], valid = 0;
+    int64_t run = row * size / f->part.run, from, to;
+    int64_t local = f->part.first + run * f->part.gap +
+                    row * size % f->part.run;
+    int64_t at = row_start(f, row, &valid);
+
+    plan_part_clip(&f->part, local, size, 1, &from, &to);
+    if (from < to)
+        fill_run(f,
+                 f->to + (local + from) * (int64_t)plan_dtype_bytes(f->dtype),
+                 from, to, at, valid);
 }
 
 static void fill(const Filling *f)
@@ -143,6 +156,8 @@ static Status fill_slot(const State *s, const PlanTensor *t,
     plan_field_part(s->plan, t, field, s->rank, &f.part);
     f.key = philox_tensor_key(name, seed);
     f.to = s->pointer(s->self, field->address + slot * field->layer_stride);
+    if (field->held && !field->inside) /* what comes first in the buffer */
+        memset(f.to, 0, (size_t)field->held * plan_dtype_bytes(field->dtype));
     if (f.part.ndims)
         fill(&f);
     else

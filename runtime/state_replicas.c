@@ -22,9 +22,15 @@ static uint64_t hash_of(const char *bytes, const PlanPart *part, size_t each)
 {
     uint64_t hash = 0;
 
-    for (int64_t i = 0; i < part->runs; i++)
-        hash = XXH3_64bits_withSeed(bytes + (size_t)(i * part->gap) * each,
-                                    (size_t)part->run * each, hash);
+    for (int64_t i = 0; i < part->runs; i++) {
+        int64_t local = part->first + i * part->gap, from, to;
+
+        plan_part_clip(part, local, part->run, 1, &from, &to);
+        if (from < to)
+            hash = XXH3_64bits_withSeed(bytes +
+                                            (local + from) * (int64_t)each,
+                                        (size_t)(to - from) * each, hash);
+    }
     return hash;
 }
 
@@ -41,6 +47,8 @@ static Status say_slot(const State *s, const PlanTensor *t, const PlanField *f,
     fprintf(to, "%s %s at ", name, plan_field_name(f->kind));
     for (uint32_t d = 0; d < part.ndims; d++)
         fprintf(to, "%s%lld", d ? "," : "", (long long)part.start[d]);
+    if (f->share.n)
+        fprintf(to, " from %lld", -(long long)part.first);
     fprintf(to, "\t%016llx rank %u\n",
             (unsigned long long)hash_of(bytes, &part,
                                         plan_dtype_bytes(f->dtype)),

@@ -7,6 +7,8 @@
  *
  *     local q [g,r,d,h] -> c_attn [h, 3h] transposed: visit h, g, r, d;
  *     a run is d; its elements are h apart in the local part.
+ *
+ * Of a buffer that ranks share out a run is cut to what is held.
  */
 #include "runtime/state.h"
 
@@ -54,18 +56,16 @@ static int64_t export_step(const PlanTensor *t, bool row)
 
 /* Axes in the plan's order of dimensions. */
 static void describe_axes(const State *s, const PlanTensor *t,
-                          const PlanField *f, Axis *axes)
+                          const PlanPart *part, Axis *axes)
 {
     int64_t weight[2] = {1, 1}; /* of columns, of rows */
-    PlanPart part;
 
-    plan_field_part(s->plan, t, f, s->rank, &part);
     for (uint32_t d = t->dims.n; d-- > 0;) {
         int64_t logical = s->plan->dims.v[t->dims.first + d].logical;
         bool row = d < t->row_dims;
-        axes[d].n = MC_MIN(logical - part.start[d], part.size[d]);
-        axes[d].first = part.start[d];
-        axes[d].local = part.step[d];
+        axes[d].n = MC_MIN(logical - part->start[d], part->size[d]);
+        axes[d].first = part->start[d];
+        axes[d].local = part->step[d];
         axes[d].file = weight[row] * export_step(t, row);
         weight[row] *= logical;
     }
@@ -108,6 +108,18 @@ static StateRun run_at(const PlanTensor *t, const Axis *axes, uint32_t n,
     return run;
 }
 
+/* Leaves of a run what is held; false: nothing. */
+static bool cut_run(const PlanPart *part, const Axis *last, StateRun *run)
+{
+    int64_t from, to;
+
+    plan_part_clip(part, run->local, run->n, run->stride, &from, &to);
+    run->at += from * last->file;
+    run->local += from * run->stride;
+    run->n = to - from;
+    return run->n > 0;
+}
+
 static bool next_index(const Axis *axes, uint32_t n, int64_t *i)
 {
     for (uint32_t d = n - 1; d-- > 0;) {
@@ -126,10 +138,12 @@ Status state_walk(const State *s, const PlanTensor *t, const PlanField *f,
     int64_t i[PLAN_MAX_DIMS] = {0};
     uint32_t n = t->dims.n;
     int64_t local = 0;
+    PlanPart held;
 
     if (n == 0)
         return STATUS_NONE;
-    describe_axes(s, t, f, plain);
+    plan_field_part(s->plan, t, f, s->rank, &held);
+    describe_axes(s, t, &held, plain);
     if (plan_export_parts(s->plan, t) > 1)
         choose_part(&plain[0], part, &local);
     order_axes(t, plain, axes);
@@ -138,8 +152,9 @@ Status state_walk(const State *s, const PlanTensor *t, const PlanField *f,
             return STATUS_NONE;
     do {
         StateRun run = run_at(t, axes, n, i);
-        run.local += local;
-        STATUS_TRY(fn(self, &run));
+        run.local += held.first + local;
+        if (cut_run(&held, &axes[n - 1], &run))
+            STATUS_TRY(fn(self, &run));
     } while (next_index(axes, n, i));
     return STATUS_NONE;
 }

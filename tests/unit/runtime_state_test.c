@@ -167,6 +167,36 @@ static void rank_open_with(Rank *r, uint32_t rank, uint32_t world,
     r->state = (State){&r->plan, rank, r, rank_pointer, 1};
 }
 
+/* The embedding of 16 rows as a row of 64 elements, of which three ranks hold
+ * 22 each: 2 elements behind it are zeros. */
+static void rank_open_share(Rank *r, uint32_t rank)
+{
+    PlanBuilder *b = tiny_builder(3, ARENA);
+    uint32_t dp = plan_add_atom(b, "dp", 3, 1);
+    PlanTensor t = {.name = plan_add_text(b, "wte"),
+                    .init = PLAN_INIT_NORMAL,
+                    .init_std = 0.5,
+                    .row_dims = 1,
+                    .rows = 10,
+                    .columns = 4};
+    PlanSplit splits[2] = {{0, 0}, {0, 0}};
+
+    t.export_name = t.name;
+    plan_add_tensor(b, &t);
+    plan_add_dim(b, "v", 10, 16);
+    plan_add_dim(b, "h", 4, 4);
+    plan_add_field(b,
+                   &(PlanField){.kind = PLAN_FIELD_PARAM,
+                                .held = 22,
+                                .share = plan_add_list(b, &dp, 1)},
+                   splits);
+    plan_segment_begin(b, "main");
+    r->plan = tiny_load(b);
+    r->memory = malloc(ARENA);
+    memset(r->memory, 0x55, ARENA);
+    r->state = (State){&r->plan, rank, r, rank_pointer, 1};
+}
+
 static void rank_open(Rank *r, uint32_t rank, uint32_t world)
 {
     rank_open_with(r, rank, world, 0);
@@ -199,6 +229,37 @@ static void layouts_start_equal(void **state)
                             one.memory + 4096 + 128 + rank * 48, 48);
         rank_close(&half);
     }
+    rank_close(&one);
+}
+
+/* What three ranks hold, end to end, is what one has, and zeros; a share that is
+ * loaded is the one that was drawn. */
+static void shares_start_equal(void **state)
+{
+    const char zeros[2 * 4] = {0};
+    char path[64], drawn[22 * 4];
+    Rank one, third;
+
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/megac_state_%d_shares", (int)getpid());
+    rank_open(&one, 0, 1);
+    assert_null(state_init(&one.state, 1234));
+    assert_null(state_save(&one.state, path, false));
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        size_t bytes = rank < 2 ? 22 * 4 : 20 * 4;
+        rank_open_share(&third, rank);
+        assert_null(state_init(&third.state, 1234));
+        assert_memory_equal(third.memory, one.memory + 1024 + rank * 22 * 4,
+                            bytes);
+        assert_memory_equal(third.memory + bytes, zeros, 22 * 4 - bytes);
+        assert_int_equal(third.memory[22 * 4], 0x55);
+        memcpy(drawn, third.memory, sizeof drawn);
+        memset(third.memory, 0, sizeof drawn);
+        status_drop(state_load(&third.state, path)); /* it has more tensors */
+        assert_memory_equal(third.memory, drawn, sizeof drawn);
+        rank_close(&third);
+    }
+    unlink(path);
     rank_close(&one);
 }
 
@@ -390,6 +451,7 @@ int main(void)
         cmocka_unit_test(brain_floats),
         cmocka_unit_test(layouts_start_equal),
         cmocka_unit_test(gaps_are_left_alone),
+        cmocka_unit_test(shares_start_equal),
         cmocka_unit_test(initial_values),
         cmocka_unit_test(files_keep_the_model),
         cmocka_unit_test(damaged_files),
