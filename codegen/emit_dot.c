@@ -45,16 +45,15 @@ typedef struct {
 
 /* ---- operands ------------------------------------------------------------ */
 
-static void matrix_dims(Emit *e, TypeId type, LayoutId layout, Matrix *out)
+static void matrix_dims(Emit *e, const Type *t, const Layout *layout,
+                        Matrix *out)
 {
-    const Type *t = type_of(e->m, type);
     int64_t stride = 1;
 
     out->n = t->ndim;
     for (int d = t->ndim; d-- > 0;) {
         out->letter[d] = t->dim[d];
-        out->size[d] =
-            layout_local(e->m, t, layout_of(e->m, layout), t->dim[d]);
+        out->size[d] = layout_local(e->m, t, layout, t->dim[d]);
         out->stride[d] = stride;
         stride *= out->size[d];
     }
@@ -65,17 +64,19 @@ static Matrix value_matrix(Emit *e, ValueId v, int access)
     Matrix x = {.at = emit_value(e, v, access),
                 .dtype = value_type(e->m, v)->dtype};
 
-    matrix_dims(e, e->m->values.v[v.i].type, e->m->values.v[v.i].layout, &x);
+    matrix_dims(e, value_type(e->m, v),
+                layout_of(e->m, e->m->values.v[v.i].layout), &x);
     return x;
 }
 
 static Matrix gradient_matrix(Emit *e, TensorId t)
 {
     const Tensor *tensor = &e->m->tensors.v[t.i];
+    Layout layout = tensor_layout(e->m, tensor, FIELD_GRAD);
     Matrix x = {.at = emit_state(e, t, FIELD_GRAD, PLAN_READ | PLAN_WRITE),
                 .dtype = tensor->field_dtype[FIELD_GRAD]};
 
-    matrix_dims(e, tensor->type, tensor->rest[FIELD_GRAD], &x);
+    matrix_dims(e, type_of(e->m, tensor->type), &layout, &x);
     return x;
 }
 

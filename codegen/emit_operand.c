@@ -188,7 +188,7 @@ static int64_t field_bytes(const Emit *e, TensorId t, Field f)
 {
     const Tensor *tensor = &e->m->tensors.v[t.i];
 
-    return layout_local_elems(e->m, type_of(e->m, tensor->type),
+    return layout_local_elems(e->m, type_of(e->m, tensor_stored(tensor)),
                               layout_of(e->m, tensor->rest[f])) *
            dtype_bytes(tensor->field_dtype[f]);
 }

@@ -1,7 +1,7 @@
-/* emit_state.c - tensors, slices, and the host.
+/* emit_state.c - tensors, their lines, and the host.
  *
- * memplan lets most reads and writes happen in place; a copy is emitted where
- * it could not.
+ * memplan lets most reads and writes happen in place, and lines lie where what
+ * they are of lies; a copy is emitted where it could not.
  */
 #include "codegen/emit_priv.h"
 
@@ -18,11 +18,16 @@ void emit_read(Emit *e, const Node *n)
     Field f;
     TensorId t = effects_target(e->m, n, &f);
 
-    if (!in_state(e, node_res(n, 0), t, f))
-        emit_copy(e, emit_value(e, node_res(n, 0), PLAN_WRITE),
-                  emit_state_next(e, t, f,
-                                  (int)attr_int(e->m, n->attrs, AK_NEXT, 0),
-                                  PLAN_READ));
+    PlanOperand to, from;
+
+    if (in_state(e, node_res(n, 0), t, f))
+        return;
+    to = emit_value(e, node_res(n, 0), PLAN_WRITE);
+    from = emit_state_next(e, t, f,
+                           (int)attr_int(e->m, n->attrs, AK_NEXT, 0),
+                           PLAN_READ);
+    from.bytes = to.bytes; /* without the zeros behind a flat tensor */
+    emit_copy(e, to, from);
 }
 
 void emit_write(Emit *e, const Node *n)
@@ -34,6 +39,37 @@ void emit_write(Emit *e, const Node *n)
     if (!in_state(e, v, t, f))
         emit_copy(e, emit_state(e, t, f, PLAN_WRITE),
                   emit_value(e, v, PLAN_READ));
+}
+
+/* Copies what lies elsewhere than it should, as far as both have bytes. */
+static void settle(Emit *e, ValueId to, ValueId from)
+{
+    PlanOperand a = emit_value(e, to, PLAN_WRITE);
+    PlanOperand b = emit_value(e, from, PLAN_READ);
+
+    if (memplan_same_place(e->mem->place[to.i], e->mem->place[from.i]))
+        return;
+    a.bytes = b.bytes = MC_MIN(a.bytes, b.bytes);
+    emit_copy(e, a, b);
+}
+
+/* Zeros fill up the last line. */
+void emit_flatten(Emit *e, const Node *n)
+{
+    PlanOperand rest = emit_value(e, n->res, PLAN_WRITE);
+    uint64_t front =
+        (uint64_t)memplan_value_bytes(e->m, node_arg(e->m, n, 0));
+
+    settle(e, n->res, node_arg(e->m, n, 0));
+    rest.offset += (int64_t)front;
+    rest.bytes -= front;
+    if (rest.bytes)
+        emit_fill(e, rest, 0);
+}
+
+void emit_unflatten(Emit *e, const Node *n)
+{
+    settle(e, n->res, node_arg(e->m, n, 0));
 }
 
 /* To host memory, or from there: an `offload` or `fetch`. */

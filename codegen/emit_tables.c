@@ -208,6 +208,24 @@ static void field_inside(const Emit *e, const Type *type, const Layout *l,
         out->pitch = (uint64_t)type->size[j] * below;
 }
 
+/* What a rank holds of lines: its share, if replicas share them out. */
+static void field_share(Emit *e, const Tensor *t, LayoutId rest, PlanField *out)
+{
+    uint32_t atoms[IR_MAX_SPLIT], n = 0;
+    uint8_t used[IR_MAX_ATOMS];
+    const Split *s = layout_split(layout_of(e->m, rest), 'n');
+    uint8_t first = layout_atoms(type_of(e->m, t->type),
+                                 layout_of(e->m, t->use), used);
+
+    if (!t->flat.i)
+        return;
+    for (uint8_t i = first; s && i < s->n; i++)
+        atoms[n++] = e->atom[s->atom[i]];
+    out->held = layout_local_elems(e->m, type_of(e->m, t->flat),
+                                   layout_of(e->m, rest));
+    out->share = plan_add_list(e->b, atoms, n);
+}
+
 static void field_emit(Emit *e, TensorId id, const TensorPart *part, Field f,
                        uint32_t kind)
 {
@@ -220,20 +238,24 @@ static void field_emit(Emit *e, TensorId id, const TensorPart *part, Field f,
                        .dtype = emit_dtype(t->field_dtype[f]),
                        .address = emit_state_address(e, s),
                        .layer_stride = (uint64_t)s->layer_stride};
+    LayoutId rest = field_layout(t, f);
     PlanSplit splits[IR_MAX_DIMS];
     const Layout *l;
 
     if (!s->slots)
         return;
-    l = layout_of(e->m, field_layout(t, f));
+    l = layout_of(e->m, t->flat.i ? t->use : rest);
     for (int d = 0, n = 0; d < type->ndim; d++)
         if (type->dim[d] != 'j' || (part && part->at.dim))
             splits[n++] = dim_split(e, l, type->dim[d]);
     if (part)
         field_inside(e, type, l, &part->at, &field);
-    field.owner = held_before(e, id) && !t->per_layer
-                      ? plan_add_expr(e->b, 1, NULL, 0)
-                      : first_of(e, layout_split_axes(&e->m->mesh, l));
+    field_share(e, t, rest, &field);
+    field.owner =
+        held_before(e, id) && !t->per_layer
+            ? plan_add_expr(e->b, 1, NULL, 0)
+            : first_of(e, layout_split_axes(&e->m->mesh,
+                                            layout_of(e->m, rest)));
     plan_add_field(e->b, &field, splits);
 }
 

@@ -83,11 +83,25 @@ static const char *name_of(const View *v, const Row *row)
                         name, row->layer, mark + 3);
 }
 
-static const char *layout_text(const View *v, const Tensor *t)
+/* Of what lies flat, how the model uses it, and over which replicas its lines,
+ * n, are split. */
+static LayoutId param_layout(Module *m, const Tensor *t)
+{
+    Layout l = tensor_layout(m, t, FIELD_PARAM);
+    const Split *n = layout_split(layout_of(m, t->rest[FIELD_PARAM]), 'n');
+    uint8_t atoms[IR_MAX_ATOMS], used;
+
+    used = layout_atoms(type_of(m, t->type), &l, atoms);
+    if (n && n->n > used)
+        layout_set_split(&l, 'n', n->atom + used, (uint8_t)(n->n - used));
+    return layout_intern(m, &l);
+}
+
+const char *view_param_layout(const View *v, const Tensor *t)
 {
     Buf text = {0};
 
-    layout_print(v->program->m, t->rest[FIELD_PARAM], &text);
+    layout_print(v->program->m, param_layout(v->program->m, t), &text);
     const char *copy = arena_strdup(v->in->arena, buf_str(&text));
     buf_free(&text);
     return copy;
@@ -109,7 +123,8 @@ static int64_t held(const View *v, uint32_t pp)
         if (!t->parameter)
             continue;
         s = memplan_state(v->program->mem, pp, (TensorId){i}, FIELD_PARAM);
-        sum += s->slots * layout_local_elems(m, type_of(m, t->type), rest);
+        sum += s->slots *
+               layout_local_elems(m, type_of(m, tensor_stored(t)), rest);
     }
     return sum;
 }
@@ -140,7 +155,7 @@ static json_t *row_json(const View *v, const Row *row)
                      sym_text(v->program->m->names,
                               row->part ? row->part->name : t->name),
                      "shape", shape_json(file_of(row)), "layout",
-                     layout_text(v, t), "count", (json_int_t)count(row),
+                     view_param_layout(v, t), "count", (json_int_t)count(row),
                      "layer", layer);
 }
 
@@ -166,7 +181,7 @@ void view_params_text(const View *v, FILE *to)
 
     for (uint32_t i = 0; i < rows.n; i++)
         fprintf(to, "%-56s %12" PRId64 "  %s\n", name_of(v, &rows.v[i]),
-                count(&rows.v[i]), layout_text(v, rows.v[i].tensor));
+                count(&rows.v[i]), view_param_layout(v, rows.v[i].tensor));
     fprintf(to, "%-56s %12" PRId64 "\n", "total", total(&rows));
     for (uint32_t pp = 0; pp < v->program->mem->npp; pp++)
         fprintf(to, "held by each rank of stage %-29u %12" PRId64 "\n", pp,

@@ -129,7 +129,7 @@ static void add_layouts(const View *v, json_t *o)
             json_object_set_new(
                 o, arena_printf(v->in->arena, "@%s",
                                 sym_text(m->names, m->tensors.v[i].name)),
-                json_string(text_of(v, m->tensors.v[i].rest[FIELD_PARAM])));
+                json_string(view_param_layout(v, &m->tensors.v[i])));
 }
 
 json_t *view_tensors_json(const View *v)

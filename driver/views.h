@@ -16,6 +16,9 @@ typedef struct {
 typedef json_t *(*ViewJson)(const View *view);
 typedef void (*ViewText)(const View *view, FILE *to);
 
+/* How a parameter rests, as text. */
+const char *view_param_layout(const View *view, const Tensor *t);
+
 #define VIEW(name, planned, help)                                              \
     json_t *view_##name##_json(const View *view);                              \
     void view_##name##_text(const View *view, FILE *to);

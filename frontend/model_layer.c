@@ -356,12 +356,7 @@ static ValueId mlp_gated(Model *x, const Mlp *k, ValueId n)
 {
     ValueId gate, up;
 
-    if (model_joins(x, mlp_name(x, k, "gate_up"))) {
-        mlp_joint(x, k, n, &gate, &up);
-    } else {
-        gate = mlp_input(x, k, n, "gate");
-        up = mlp_input(x, k, n, "up");
-    }
+    mlp_joint(x, k, n, &gate, &up);
     model_at(x, "model.activation");
     return model_binary(x, OP_MUL, activate(x, gate), up);
 }

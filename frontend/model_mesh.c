@@ -195,28 +195,76 @@ LayoutId model_weight_layout(Model *x, const char *dims, bool expert)
     return layout_intern(x->m, &l);
 }
 
-/* How a sharded field rests: its first dimension that the replicas divide is
- * split over them too, the slowest axis first so that one group numbers them;
- * j never is.  A tensor without one stays whole. */
-LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t, bool expert)
-{
-    Layout l = *layout_of(x->m, use);
-    const SpecDerived *d = &x->spec->derived;
-    bool dp_slower = stride_of(x, GRID_DP) > stride_of(x, GRID_CP);
-    const char *first = dp_slower ? "dp" : "cp";
-    const char *second = dp_slower ? "cp" : "dp";
-    int64_t replicas =
-        expert ? d->expert_dp : d->dense_dp * x->spec->parallel.cp;
+/* ---- shares of replicas -------------------------------------------------- */
 
-    for (uint8_t i = 0; i < t->ndim; i++) {
-        if (t->dim[i] == 'j' || layout_local(x->m, t, &l, t->dim[i]) % replicas)
-            continue;
-        split_over(x, &l, t->dim[i], expert ? "edp" : first);
-        if (!expert)
-            split_over(x, &l, t->dim[i], second);
-        break;
-    }
+/* Of dense weights the ranks of dp and cp, of experts' those of edp; the slowest
+ * axis first, so that one group numbers them. */
+static uint8_t replica_atoms(const Model *x, bool expert, uint8_t *out)
+{
+    bool dp_slower = stride_of(x, GRID_DP) > stride_of(x, GRID_CP);
+    uint8_t n;
+
+    if (expert)
+        return mesh_axis_atoms(x->m, "edp", out);
+    n = mesh_axis_atoms(x->m, dp_slower ? "dp" : "cp", out);
+    return (uint8_t)(n + mesh_axis_atoms(x->m, dp_slower ? "cp" : "dp",
+                                         out + n));
+}
+
+/* The lines of a share: kernels work on them side by side, so that a few
+ * hundred elements are enough.  A width that divides the share needs no
+ * padding. */
+static int64_t line_width(int64_t share)
+{
+    enum { MOST = 1024, LEAST = 256 };
+    int64_t width = MC_MIN(share, MOST);
+
+    while (share % width)
+        width--;
+    return width >= LEAST || width == share ? width : MOST;
+}
+
+static TypeId flat_type(Model *x, const Tensor *t, int64_t replicas)
+{
+    const Type *type = type_of(x->m, t->type);
+    int64_t row = layout_local_elems(x->m, type, layout_of(x->m, t->use));
+    int64_t parts = type_elems(type) / row;
+    int64_t share = (row + replicas - 1) / replicas, width = line_width(share);
+    int64_t size[] = {parts * replicas * ((share + width - 1) / width), width};
+
+    return type_make(x->m, type->dtype, "nw", size);
+}
+
+/* How lines are split over what splits the tensor, and over replicas. */
+static LayoutId flat_layout(Model *x, const Tensor *t, const uint8_t *replicas,
+                            uint8_t n)
+{
+    uint8_t atoms[2 * IR_MAX_ATOMS];
+    uint8_t used = layout_atoms(type_of(x->m, t->type),
+                                layout_of(x->m, t->use), atoms);
+    Layout l = {0};
+
+    memcpy(atoms + used, replicas, n);
+    layout_set_split(&l, 'n', atoms, (uint8_t)(used + n));
     return layout_intern(x->m, &l);
+}
+
+LayoutId model_flatten(Model *x, Tensor *t, LayoutId use,
+                       LayoutId *out_share)
+{
+    uint8_t atoms[IR_MAX_ATOMS];
+    uint8_t n = replica_atoms(x, t->expert, atoms);
+    int64_t replicas = 1;
+
+    *out_share = use;
+    for (uint8_t i = 0; i < n; i++)
+        replicas *= x->m->mesh.atoms.v[atoms[i]].size;
+    if (replicas == 1)
+        return use;
+    t->use = use;
+    t->flat = flat_type(x, t, replicas);
+    *out_share = flat_layout(x, t, atoms, n);
+    return flat_layout(x, t, atoms, 0);
 }
 
 static void add_hint(Model *x, const char *name, const Layout *l)

@@ -29,9 +29,9 @@ AxisSet model_ring(const Model *x, SpecCpComm comm);
 bool model_joins_heads(const Model *x, const char *hint);
 /* How a weight with these dimensions is split where it is used. */
 LayoutId model_weight_layout(Model *x, const char *dims, bool expert);
-/* The same, split over its replicas too where a dimension allows it. */
-LayoutId model_shard_layout(Model *x, LayoutId use, const Type *t,
-                            bool expert);
+/* Makes a tensor lie flat, if it has replicas to share it out.  Returns the
+ * layout of a field that all have, and that of one they share. */
+LayoutId model_flatten(Model *x, Tensor *t, LayoutId use, LayoutId *out_share);
 
 /* ---- model_params.c: parameters by name ---------------------------------- */
 
@@ -65,8 +65,6 @@ TypeId model_type(Model *x, DType dtype, const char *dims);
 /* The parameter's value in the function under construction; the tensor is
  * made at its first use. */
 ValueId model_param(Model *x, const char *name);
-/* Whether these parameters lie side by side. */
-bool model_joins(const Model *x, const char *name);
 /* The same of what lies side by side: "qkv", "gate_up", their biases. */
 ValueId model_joint(Model *x, const char *name);
 /* Part i of a value that has j from the tensor `name`. */

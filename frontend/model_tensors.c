@@ -62,8 +62,8 @@ static void set_fields(Model *x, Tensor *t)
         t->fields |= 1u << FIELD_M;
 }
 
-/* ZeRO (Rajbhandari et al. 2020) is where things rest: 1 shards what only the
- * optimizer touches, 2 also the gradients, 3 also the parameters. */
+/* ZeRO (Rajbhandari et al. 2020) is where things rest: 1 shares out what only
+ * the optimizer touches, 2 also the gradients, 3 also the parameters. */
 static void set_rest(Model *x, Tensor *t, LayoutId use)
 {
     static const SpecSharding from[FIELD_COUNT] = {
@@ -75,11 +75,13 @@ static void set_rest(Model *x, Tensor *t, LayoutId use)
         [FIELD_V] = SHARD_OPTIM,
         [FIELD_ACC] = SHARD_OPTIM,
     };
-    LayoutId shard =
-        model_shard_layout(x, use, type_of(x->m, t->type), t->expert);
+    SpecSharding sharding = x->spec->parallel.sharding;
+    LayoutId whole = use, share = use;
 
+    if (sharding != SHARD_NONE)
+        whole = model_flatten(x, t, use, &share);
     for (int i = 0; i < FIELD_COUNT; i++)
-        t->rest[i] = x->spec->parallel.sharding >= from[i] ? shard : use;
+        t->rest[i] = sharding >= from[i] ? share : whole;
 }
 
 /* The bias that balances experts is no gradient's business: the optimizer
@@ -87,6 +89,8 @@ static void set_rest(Model *x, Tensor *t, LayoutId use)
 static void make_statistic(Model *x, Tensor *t)
 {
     t->type = type_as(x->m, t->type, DT_F32);
+    t->flat = (TypeId){0};
+    t->use = (LayoutId){0};
     t->logical.dtype = DT_F32;
     t->field_dtype[FIELD_PARAM] = DT_F32;
     t->fields = 1u << FIELD_PARAM;
@@ -184,17 +188,6 @@ static TensorId joint_tensor(Model *x, const char *name)
     TensorId t = tensor_find(x->m, sym_intern(x->m->names, name));
 
     return t.i ? t : add_joint(x, name);
-}
-
-/* Where state rests in shards, what is gathered should lie without gaps: the
- * dimension that is split comes first. */
-bool model_joins(const Model *x, const char *name)
-{
-    const SpecDerived *d = &x->spec->derived;
-
-    return joint_row(name)->dims[0] != 'j' ||
-           x->spec->parallel.sharding == SHARD_NONE ||
-           d->dense_dp * x->spec->parallel.cp == 1;
 }
 
 ValueId model_joint(Model *x, const char *name)

@@ -128,20 +128,37 @@ ValueId ir_read(Module *m, FuncId f, TensorId t, Field field, Loc loc)
     return ir_op(m, f, OP_READ, NULL, 0, state_attrs(m, t, field), loc);
 }
 
+/* The same for what is stored, which may be lines. */
+static AttrsId stored_state(Module *m, TensorId t, Field field)
+{
+    AttrsId attrs = state_attrs(m, t, field);
+
+    return tensor_of(m, t)->flat.i
+               ? attrs_with(m, attrs, attr_of_int(AK_FLAT, 1))
+               : attrs;
+}
+
+ValueId ir_read_stored(Module *m, FuncId f, TensorId t, Field field, Loc loc)
+{
+    return ir_op(m, f, OP_READ, NULL, 0, stored_state(m, t, field), loc);
+}
+
 ValueId ir_read_all(Module *m, FuncId f, TensorId t, Field field,
                     int64_t layers, Loc loc)
 {
-    AttrsId attrs = attrs_with(m, state_attrs(m, t, field),
+    AttrsId attrs = attrs_with(m, stored_state(m, t, field),
                                attr_of_int(AK_COUNT, layers));
 
     return ir_op(m, f, OP_READ, NULL, 0, attrs, loc);
 }
 
-/* A stacked value, [l, …], goes to all layers. */
+/* A stacked value, [l, …], goes to all layers; lines go where they lie. */
 static AttrsId stored_attrs(Module *m, TensorId t, Field field, ValueId x)
 {
-    AttrsId attrs = state_attrs(m, t, field);
     const Type *type = value_type(m, x);
+    bool lines = tensor_of(m, t)->flat.i && type_dim(type, 'w') >= 0;
+    AttrsId attrs =
+        lines ? stored_state(m, t, field) : state_attrs(m, t, field);
 
     if (!tensor_of(m, t)->per_layer || type_dim(type, 'l') < 0)
         return attrs;

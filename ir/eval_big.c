@@ -118,12 +118,17 @@ void eval_dots_accum(EvalStep *s)
 
     for (uint32_t i = 0; i < n && s->outcome == STEP_DONE; i++) {
         TensorId t = {(uint32_t)m->list.v[tensors->as.list.first + i]};
-        uint32_t layer = tensor_of(s->e->m, t)->per_layer
-                             ? (uint32_t)s->frame->layer : 0;
-        EvalArray *into = state_target(s, t, FIELD_GRAD, layer);
+        const Tensor *tensor = tensor_of(s->e->m, t);
+        EvalArray shape =
+            eval_shape(s->e, tensor->type, tensor->flat.i
+                                               ? tensor->use
+                                               : tensor->rest[FIELD_GRAD]);
+        EvalValue *sum = value_alloc(&shape);
 
-        if (into)
-            product(s, step_arg(s, i), step_arg(s, n), into);
+        product(s, step_arg(s, i), step_arg(s, n), &sum->a);
+        state_add(s, t, FIELD_GRAD,
+                  tensor->per_layer ? (uint32_t)s->frame->layer : 0, sum);
+        value_drop(sum);
     }
 }
 

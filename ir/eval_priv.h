@@ -191,6 +191,16 @@ void eval_frame_drop(const Eval *e, EvalFrame *frame);
 /* Starts the next iteration of the top frame, or returns to its caller. */
 void scan_advance(Eval *e, EvalRank *r);
 
+/* ---- eval_init.c: the state before the step ------------------------------ */
+/* One layer of a field that is no sum, as the rank holds it. */
+EvalValue *state_initial(const Eval *e, const EvalRank *r, TensorId t, Field f,
+                         uint32_t layer);
+const Type *eval_logical(const Module *m, TensorId t);
+/* Where the first element that a rank holds of a field is in what all hold, and
+ * where an element of that is in the tensor; -1: padding. */
+int64_t state_start(const Eval *e, uint32_t rank, TensorId t, Field f);
+int64_t state_element(const Eval *e, TensorId t, int64_t index);
+
 /* ---- eval_state.c: tensors, batches, host values ------------------------- */
 /* The parameters of an entry: batches, told apart by name. */
 void state_bind_inputs(Eval *e, const EvalRank *r, EvalFrame *entry);
@@ -201,12 +211,17 @@ EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
 /* The layers a rank holds, in order of chunk, then layer; returns how many. */
 uint32_t state_layers(const Eval *e, const EvalRank *r, TensorId t,
                       uint32_t *out);
-/* What an addition goes into; NULL after a fault. */
-EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer);
-/* Whether an array fits one layer of a field as it rests; else a fault. */
-bool state_fits(EvalStep *s, TensorId t, Field f, const EvalArray *given);
-const Type *eval_logical(const Module *m, TensorId t);
+/* Adds to one layer of a field: what is as it is stored or, without the
+ * attribute `flat`, in the tensor's dimensions. */
+void state_add(EvalStep *s, TensorId t, Field f, uint32_t layer,
+               const EvalValue *x);
 bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer);
+
+/* ---- eval_flat.c: what lies flat ----------------------------------------- */
+/* What a rank has of a tensor, from all the lines it needs for that; and the
+ * lines of it. */
+EvalValue *state_shaped(const Eval *e, TensorId t, const EvalValue *lines);
+EvalValue *state_lines(const Eval *e, TensorId t, Field f, const EvalValue *x);
 
 /* ---- eval_dropout.c: what is kept ---------------------------------------- */
 typedef struct {

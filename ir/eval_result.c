@@ -18,7 +18,6 @@ typedef struct {
     TensorId t;
     Field f;
     uint32_t layer, at; /* at: index into state arrays */
-    LayoutId rest;
     AxisSet distinct; /* axes along which the parts differ */
     bool touched;     /* by anyone; else initial values are taken */
 } Part;
@@ -69,18 +68,17 @@ static void part_place(const Part *p, const EvalRank *r, EvalArray *whole)
 {
     const Tensor *t = tensor_of(p->e->m, p->t);
     const EvalArray *part = &r->state[p->at]->a;
-    int64_t base = 0;
-
-    for (int d = 0; d < part->ndim; d++)
-        base += array_stride(whole, part->dim[d]) *
-                eval_start(p->e, r->id, t->type, p->rest, part->dim[d]);
+    EvalArray all = array_of_type(type_of(p->e->m, tensor_stored(t)));
+    int64_t start = state_start(p->e, r->id, p->t, p->f);
     Walk w = walk_of(part);
 
-    walk_add(&w, whole);
+    walk_add(&w, &all);
     for (; w.more; walk_next(&w)) {
-        EvalNum *sum = &whole->at[base + w.off[1]];
+        int64_t at = state_element(p->e, p->t, start + w.off[1]);
 
-        *sum = num_add(p->e->opt.kind, *sum, part->at[w.off[0]]);
+        if (at >= 0)
+            whole->at[at] = num_add(p->e->opt.kind, whole->at[at],
+                                    part->at[w.off[0]]);
     }
 }
 
@@ -133,7 +131,7 @@ static void field_assemble(Eval *e, TensorId t, Field f, EvalArray *out)
 {
     const Tensor *tensor = tensor_of(e->m, t);
     uint32_t first = e->state_of[t.i * FIELD_COUNT + f];
-    Part p = {.e = e, .t = t, .f = f, .rest = tensor->rest[f],
+    Part p = {.e = e, .t = t, .f = f,
               .distinct = distinct_axes(e, tensor->rest[f])};
 
     /* Either copy of a tied table has its own part of the gradient. */

@@ -1,11 +1,6 @@
 /* eval_state.c - what lives between steps, and what comes from outside.
  *
- * Initial values are functions of seed, tensor name, layer and logical index,
- * so every layout starts from the same model; what lies beside others in one
- * tensor counts as a tensor of its own, wherever it lies.  Real numbers are
- * spread so that every path matters: biases are not zero, second moments are
- * positive.
- *
+ * A field has its initial value when it is first looked at (eval_init.c).
  * Gradients and accumulators start undefined; reading one before it is
  * written, or adding to it before it is cleared, is an error (before the pass
  * `optimizer`, which inserts the clearing, they start as zero).
@@ -13,8 +8,6 @@
 #include "ir/eval_priv.h"
 
 #include "base/zigzag.h"
-
-#include <math.h>
 
 /* ---- which rank holds what ---- */
 
@@ -56,97 +49,7 @@ bool state_holds(const Eval *e, const EvalRank *r, TensorId t, uint32_t layer)
            (tensor_in_layer(e->m, t, layer) && holds_layer(e, r, layer));
 }
 
-/* ---- initial values ---- */
-
-/* A tensor without padding need not say its logical sizes. */
-const Type *eval_logical(const Module *m, TensorId t)
-{
-    const Tensor *tensor = &m->tensors.v[t.i];
-
-    return tensor->logical.dtype == DT_NONE ? &m->types.v[tensor->type.i]
-                                            : &tensor->logical;
-}
-
-/* A spread of (-1, 1) times this, by how the tensor is initialised. */
-static double init_spread(const Tensor *t, double *out_centre)
-{
-    *out_centre = t->init == INIT_ONES ? 1 : 0;
-    return 0.2;
-}
-
-/* The coordinate of dimension `dim` of element `index`. */
-static int64_t coordinate(const Type *t, int64_t index, char dim)
-{
-    int d = t->ndim - 1;
-
-    for (; d >= 0 && t->dim[d] != dim; d--)
-        index /= t->size[d];
-    return d < 0 ? 0 : index % t->size[d];
-}
-
-/* The seed of a tensor's element, or of that of the part it belongs to. */
-static uint64_t element_key(const Eval *e, TensorId t, int64_t *index)
-{
-    const Tensor *tensor = tensor_of(e->m, t);
-    const Type *whole = eval_logical(e->m, t);
-    int64_t j = coordinate(whole, *index, 'j'), at = 0;
-    const TensorPart *p = tensor->part;
-    Type part;
-
-    if (!tensor->nparts)
-        return e->tensor_key[t.i];
-    while (j >= p->at.first + p->at.n)
-        p++;
-    part = type_part(whole, p->at);
-    for (int d = 0; d < part.ndim; d++)
-        at = at * part.size[d] +
-             (part.dim[d] == p->at.dim
-                  ? j - p->at.first
-                  : coordinate(whole, *index, part.dim[d]));
-    *index = at;
-    return hash_text(e->opt.seed, sym_text(e->m->names, p->name));
-}
-
-static EvalNum initial_number(const Eval *e, TensorId t, Field f,
-                              uint32_t layer, int64_t index)
-{
-    const Tensor *tensor = tensor_of(e->m, t);
-    Field like = f == FIELD_MASTER ? FIELD_PARAM : f;
-    int64_t at = index;
-    uint64_t hash = hash_mix(element_key(e, t, &at) ^
-                             hash_mix((uint64_t)layer));
-    double given, centre;
-
-    hash = hash_mix(hash ^ hash_mix((uint64_t)at * FIELD_COUNT + like));
-    if (e->opt.state &&
-        e->opt.state(e->opt.user, e->m, t, f, layer, index, &given))
-        return num_of_double(e->opt.kind, given);
-    if (e->opt.kind == EVAL_FIELD)
-        return (EvalNum){.residue = hash % FIELD_P};
-    double spread = init_spread(tensor, &centre);
-
-    if (f == FIELD_M)
-        return (EvalNum){.f = 0.01 * (2 * hash_unit(hash) - 1)};
-    if (f == FIELD_V)
-        return (EvalNum){.f = 0.001 * (0.1 + hash_unit(hash))};
-    return (EvalNum){.f = centre + spread * (2 * hash_unit(hash) - 1)};
-}
-
-/* Row-major index in the logical tensor, or -1 for padding. */
-static int64_t logical_index(const Type *logical, const int64_t *start,
-                             const Walk *w)
-{
-    int64_t index = 0;
-
-    for (int d = 0; d < logical->ndim; d++) {
-        int64_t i = start[d] + w->index[d];
-
-        if (i >= logical->size[d])
-            return -1;
-        index = index * logical->size[d] + i;
-    }
-    return index;
-}
+/* ---- one layer of a field ---- */
 
 /* What a step adds up.  Before `optimizer` nothing clears it yet. */
 static bool is_sum(Field f)
@@ -154,30 +57,17 @@ static bool is_sum(Field f)
     return f == FIELD_GRAD || f == FIELD_GSUM || f == FIELD_ACC;
 }
 
-static EvalValue *initial_value(const Eval *e, const EvalRank *r, TensorId t,
-                                Field f, uint32_t layer)
-{
-    const Tensor *tensor = tensor_of(e->m, t);
-    EvalArray shape = eval_shape(e, tensor->type, tensor->rest[f]);
-    const Type *logical = eval_logical(e->m, t);
-    EvalValue *v = value_alloc(&shape);
-    int64_t start[IR_MAX_DIMS];
-
-    for (int d = 0; d < shape.ndim; d++)
-        start[d] = eval_start(e, r->id, tensor->type, tensor->rest[f],
-                              shape.dim[d]);
-    for (Walk w = walk_of(&v->a); w.more; walk_next(&w)) {
-        int64_t index = logical_index(logical, start, &w);
-
-        if (index >= 0 && !is_sum(f))
-            v->a.at[w.off[0]] = initial_number(e, t, f, layer, index);
-    }
-    return v;
-}
-
 static bool starts_undefined(const Module *m, Field f)
 {
     return is_sum(f) && m->props & PROP_OPTIMIZER;
+}
+
+static EvalValue *zeros(const Eval *e, TensorId t, Field f)
+{
+    const Tensor *tensor = tensor_of(e->m, t);
+    EvalArray shape = eval_shape(e, tensor_stored(tensor), tensor->rest[f]);
+
+    return value_alloc(&shape);
 }
 
 EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
@@ -187,7 +77,8 @@ EvalValue **state_slot(Eval *e, EvalRank *r, TensorId t, Field f,
     EvalValue **slot = &r->state[at];
 
     if (!r->touched[at] && !starts_undefined(e->m, f))
-        *slot = initial_value(e, r, t, f, (uint32_t)layer);
+        *slot = is_sum(f) ? zeros(e, t, f)
+                          : state_initial(e, r, t, f, (uint32_t)layer);
     r->touched[at] = true;
     return slot;
 }
@@ -240,6 +131,13 @@ static void undefined(EvalStep *s, TensorId t, uint32_t layer)
                sym_text(s->e->m->names, tensor_of(s->e->m, t)->name), layer);
 }
 
+/* Whether the node works on what lies flat in the tensor's dimensions. */
+static bool is_shaped(const EvalStep *s, TensorId t)
+{
+    return tensor_of(s->e->m, t)->flat.i &&
+           !attr_int(s->e->m, s->node->attrs, AK_FLAT, 0);
+}
+
 /* Whether a read is of a layer behind the last one of its scan: nobody looks
  * at what it gives. */
 static bool reads_nothing(const EvalStep *s)
@@ -271,14 +169,19 @@ void eval_read(EvalStep *s)
     }
     if (!n)
         return;
-    step_bind(s, 0, stacked(s, t) ? value_concat(parts, n, 'l')
-                                  : value_share(parts[0]));
+    if (is_shaped(s, t))
+        step_bind(s, 0, state_shaped(s->e, t, parts[0]));
+    else
+        step_bind(s, 0, stacked(s, t) ? value_concat(parts, n, 'l')
+                                      : value_share(parts[0]));
 }
 
-bool state_fits(EvalStep *s, TensorId t, Field f, const EvalArray *given)
+/* Whether an array fits one layer of a field as it rests; else a fault. */
+static bool state_fits(EvalStep *s, TensorId t, Field f,
+                       const EvalArray *given)
 {
     const Tensor *tensor = tensor_of(s->e->m, t);
-    EvalArray want = eval_shape(s->e, tensor->type, tensor->rest[f]);
+    EvalArray want = eval_shape(s->e, tensor_stored(tensor), tensor->rest[f]);
 
     if (array_same_shape(&want, given))
         return true;
@@ -330,7 +233,8 @@ void eval_write(EvalStep *s)
     }
 }
 
-EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer)
+/* What an addition goes into; NULL after a fault. */
+static EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer)
 {
     EvalValue **slot = state_slot(s->e, s->rank, t, f, layer);
 
@@ -342,10 +246,29 @@ EvalArray *state_target(EvalStep *s, TensorId t, Field f, uint32_t layer)
     return &(*slot)->a;
 }
 
-static void accumulate(const Eval *e, EvalArray *into, const EvalArray *x)
+/* Adds what is as the field is stored. */
+static void add_stored(EvalStep *s, TensorId t, Field f, uint32_t layer,
+                       const EvalArray *x)
 {
-    for (int64_t i = 0, n = array_elems(x); i < n; i++)
-        into->at[i] = num_add(e->opt.kind, into->at[i], x->at[i]);
+    EvalArray *into =
+        state_fits(s, t, f, x) ? state_target(s, t, f, layer) : NULL;
+
+    for (int64_t i = 0, n = array_elems(x); into && i < n; i++)
+        into->at[i] = num_add(s->e->opt.kind, into->at[i], x->at[i]);
+}
+
+void state_add(EvalStep *s, TensorId t, Field f, uint32_t layer,
+               const EvalValue *x)
+{
+    EvalValue *lines;
+
+    if (!is_shaped(s, t)) {
+        add_stored(s, t, f, layer, &x->a);
+        return;
+    }
+    lines = state_lines(s->e, t, f, x);
+    add_stored(s, t, f, layer, &lines->a);
+    value_drop(lines);
 }
 
 void eval_accum(EvalStep *s)
@@ -356,11 +279,9 @@ void eval_accum(EvalStep *s)
 
     for (uint32_t i = 0; i < n; i++) {
         EvalValue *part = layer_part(s, t, i, n);
-        EvalArray *into = part && state_fits(s, t, f, &part->a)
-                              ? state_target(s, t, f, layers[i]) : NULL;
 
-        if (into)
-            accumulate(s->e, into, &part->a);
+        if (part)
+            state_add(s, t, f, layers[i], part);
         value_drop(part);
     }
 }
@@ -369,15 +290,13 @@ void eval_clear(EvalStep *s)
 {
     Field f;
     TensorId t = step_tensor(s, &f, FIELD_GRAD);
-    const Tensor *tensor = tensor_of(s->e->m, t);
-    EvalArray shape = eval_shape(s->e, tensor->type, tensor->rest[f]);
     uint32_t *layers = layers_buffer(s), n = step_layers(s, t, layers);
 
     for (uint32_t i = 0; i < n; i++) {
         EvalValue **slot = state_slot(s->e, s->rank, t, f, layers[i]);
 
         value_drop(*slot);
-        *slot = value_alloc(&shape);
+        *slot = zeros(s->e, t, f);
     }
 }
 

@@ -114,24 +114,42 @@ const char *infer_rope_table(Module *m, Op op, const ValueId *args,
     return NULL;
 }
 
+/* What of a field the attributes name: the tensor, or with `flat` its lines. */
+static const char *field_type(Module *m, AttrsId attrs, Type *out)
+{
+    TensorId id = attr_tensor(m, attrs, AK_TENSOR);
+    int64_t field = attr_int(m, attrs, AK_FIELD, FIELD_COUNT);
+    bool flat = attr_int(m, attrs, AK_FLAT, 0) != 0;
+    const Tensor *t;
+
+    if (!id.i || id.i >= m->tensors.n || field < 0 || field >= FIELD_COUNT)
+        return "needs the attributes `tensor` and `field`";
+    t = &m->tensors.v[id.i];
+    if (!(t->fields >> field & 1))
+        return wrong(m, "@%s has no field %s", sym_text(m->names, t->name),
+                     field_names[field]);
+    if (flat && !t->flat.i)
+        return wrong(m, "@%s does not lie flat", sym_text(m->names, t->name));
+    if (t->flat.i && !flat && attr_find(m, attrs, AK_COUNT))
+        return wrong(m, "layers of @%s lie together only `flat`",
+                     sym_text(m->names, t->name));
+    *out = *type_of(m, flat ? t->flat : t->type);
+    out->dtype = t->field_dtype[field];
+    return NULL;
+}
+
 /* Field of a tensor, with a leading l if it is stacked over `count` layers. */
 const char *infer_read(Module *m, Op op, const ValueId *args, uint32_t nargs,
                        AttrsId attrs, TypeId *out)
 {
     TensorId t = attr_tensor(m, attrs, AK_TENSOR);
-    int64_t field = attr_int(m, attrs, AK_FIELD, FIELD_COUNT);
     int64_t count = attr_int(m, attrs, AK_COUNT, 1);
     Type type;
+    const char *bad = field_type(m, attrs, &type);
 
     (void)args, (void)nargs;
-    if (!t.i || t.i >= m->tensors.n || field < 0 || field >= FIELD_COUNT)
-        return "needs the attributes `tensor` and `field`";
-    if (!(tensor_of(m, t)->fields >> field & 1))
-        return wrong(m, "@%s has no field %s",
-                     sym_text(m->names, tensor_of(m, t)->name),
-                     field_names[field]);
-    type = *type_of(m, tensor_of(m, t)->type);
-    type.dtype = tensor_of(m, t)->field_dtype[field];
+    if (bad)
+        return bad;
     *out = type_intern(m, &type);
     if (attr_find(m, attrs, AK_NEXT) &&
         (op != OP_READ || !tensor_of(m, t)->per_layer ||

@@ -16,6 +16,7 @@
  *   f feed-forward  v vocabulary  p position  l layer  m microbatch
  *   e expert  c slot of an expert's block: s and b of the tokens together
  *   j what lies side by side: queries, key, value of a group; gate and up
+ *   n lines of a tensor that lies flat, w elements of a line
  */
 #ifndef MEGAC_IR_H
 #define MEGAC_IR_H
@@ -35,7 +36,7 @@ IR_ID(NodeId);
 IR_ID(FuncId);
 IR_ID(TensorId);
 
-enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = 8,
+enum { IR_MAX_DIMS = 8, IR_MAX_ATOMS = 24, IR_MAX_SPLIT = IR_MAX_ATOMS,
        IR_MAX_KINDS = 32, IR_MAX_VALUES = 4096 }; /* operands of one node */
 
 /* ---- mesh.c: the machine as mixed-radix numbers -------------------------- */
@@ -163,6 +164,13 @@ typedef struct {
     uint32_t host;   /* bit f: field f rests in host memory */
     DType field_dtype[FIELD_COUNT];
     LayoutId rest[FIELD_COUNT]; /* where the field rests between uses */
+    /* A tensor whose replicas share fields of it out evenly lies flat, in all
+     * its fields: what a rank uses of it, split as `use` says, is one row that
+     * zeros fill up to lines [n, w]; the rows of all such parts make up n, and
+     * `rest` splits n: as `use` splits the tensor, then over replicas.  0: the
+     * fields lie as `type` says. */
+    TypeId flat;
+    LayoutId use;
     InitKind init;
     double init_std;
     Export file;
@@ -394,7 +402,9 @@ ValueId ir_max(Module *m, FuncId f, ValueId x, const char *keep, Loc loc);
 ValueId ir_dot(Module *m, FuncId f, ValueId x, ValueId y, const char *dims,
                DType dtype, Loc loc);
 ValueId ir_read(Module *m, FuncId f, TensorId t, Field field, Loc loc);
-/* A stacked read of all layers held, for per-layer tensors: [l, …]. */
+/* As the field is stored, which may be flat; and of all layers held, for
+ * per-layer tensors: [l, …]. */
+ValueId ir_read_stored(Module *m, FuncId f, TensorId t, Field field, Loc loc);
 ValueId ir_read_all(Module *m, FuncId f, TensorId t, Field field,
                     int64_t layers, Loc loc);
 void ir_write(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
@@ -485,6 +495,25 @@ uint32_t axes_size(const Mesh *mesh, AxisSet set); /* ranks in a group */
 /* The ranks of `rank`'s group over `set`, least significant digit fastest. */
 void axes_members(const Mesh *mesh, AxisSet set, uint32_t rank, uint32_t *out);
 uint32_t axes_index(const Mesh *mesh, AxisSet set, uint32_t rank);
+
+/* All atoms that split a value of type `t`, those of its first dimension
+ * first; returns how many. */
+uint8_t layout_atoms(const Type *t, const Layout *l, uint8_t *out);
+
+/* ---- flat.c: tensors that lie as lines ----------------------------------- */
+/* What a field holds, but for its dtype: lines, or the tensor as it is. */
+TypeId tensor_stored(const Tensor *t);
+/* How a field is split and summed in the dimensions of the tensor, where no
+ * replicas share it out. */
+Layout tensor_layout(const Module *m, const Tensor *t, Field f);
+/* Whether replicas share a flat field out. */
+bool flat_is_shared(const Module *m, const Tensor *t, Field f);
+/* Lines that rest in layout `rest`, once every replica has all of them. */
+LayoutId flat_gathered(Module *m, const Tensor *t, LayoutId rest);
+/* Where element i of the lines is in the tensor; -1: padding. */
+int64_t flat_index(const Module *m, const Tensor *t, int64_t i);
+/* The lines that `unflatten` made v of, or v. */
+ValueId flat_source(const Module *m, ValueId v);
 
 /* ---- join.c: side by side along j --------------------------------------- */
 Span part_span(const Module *m, const Node *part);

@@ -104,6 +104,7 @@ void stages_print(const Module *m, Buf *out); /* behind them */
 
 /* ---- layout.c ------------------------------------------------------------ */
 bool split_equal(const Split *a, const Split *b); /* NULL: whole */
+bool layout_equal(const Layout *a, const Layout *b);
 
 /* ---- verify_layout.c ----------------------------------------------------- */
 /* What is illegal in a layout of values of type t, or NULL. */

@@ -8,15 +8,23 @@
 
 /* ---- interning ----------------------------------------------------------- */
 
-enum { LAYOUT_WORDS = IR_MAX_DIMS + 1 };
+enum {
+    ATOMS_IN_WORD = 8,
+    SPLIT_WORDS = 1 + (IR_MAX_SPLIT + ATOMS_IN_WORD - 1) / ATOMS_IN_WORD,
+    LAYOUT_WORDS = IR_MAX_DIMS * SPLIT_WORDS + 1
+};
 
-static uint64_t split_word(const Split *s)
+static uint32_t split_words(const Split *s, uint64_t *key)
 {
-    uint64_t word = (uint64_t)(unsigned char)s->dim << 8 | s->n;
+    uint32_t n = 0;
 
-    for (uint8_t i = 0; i < s->n; i++)
-        word = word << 5 | s->atom[i]; /* IR_MAX_ATOMS is less than 32 */
-    return word;
+    key[n] = (uint64_t)(unsigned char)s->dim << 8 | s->n;
+    for (uint8_t i = 0; i < s->n; i++) {
+        if (i % ATOMS_IN_WORD == 0)
+            key[++n] = 0;
+        key[n] = key[n] << 8 | s->atom[i];
+    }
+    return n + 1;
 }
 
 static uint32_t layout_words(const Layout *l, uint64_t *key)
@@ -24,7 +32,7 @@ static uint32_t layout_words(const Layout *l, uint64_t *key)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < l->nsplit; i++)
-        key[n++] = split_word(&l->split[i]);
+        n += split_words(&l->split[i], key + n);
     key[n++] = (uint64_t)l->partial_max << 32 | l->partial;
     return n;
 }
@@ -110,6 +118,19 @@ AxisSet layout_split_axes(const Mesh *mesh, const Layout *l)
     return set;
 }
 
+uint8_t layout_atoms(const Type *t, const Layout *l, uint8_t *out)
+{
+    uint8_t n = 0;
+
+    for (uint8_t d = 0; d < t->ndim; d++) {
+        const Split *s = layout_split(l, t->dim[d]);
+
+        for (uint8_t i = 0; s && i < s->n; i++)
+            out[n++] = s->atom[i];
+    }
+    return n;
+}
+
 int64_t split_parts(const Mesh *mesh, const Split *s)
 {
     int64_t parts = 1;
@@ -124,6 +145,15 @@ bool split_equal(const Split *a, const Split *b)
     if (!a || !b)
         return a == b;
     return a->n == b->n && !memcmp(a->atom, b->atom, a->n);
+}
+
+bool layout_equal(const Layout *a, const Layout *b)
+{
+    for (uint8_t i = 0; i < a->nsplit; i++)
+        if (!split_equal(&a->split[i], layout_split(b, a->split[i].dim)))
+            return false;
+    return a->nsplit == b->nsplit && a->partial == b->partial &&
+           a->partial_max == b->partial_max;
 }
 
 /* ---- tokens and slots ---------------------------------------------------- */

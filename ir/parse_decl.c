@@ -198,6 +198,12 @@ static void parse_field(Parser *p, Tensor *t)
         t->host |= 1u << f;
 }
 
+static void parse_flat(Parser *p, Tensor *t)
+{
+    t->flat = parse_type(p);
+    t->use = parse_layout(p);
+}
+
 static void parse_kind_set(Parser *p, Tensor *t)
 {
     lex_expect(p, '[');
@@ -223,6 +229,8 @@ static void parse_property(Parser *p, Tensor *t)
         t->tied = parse_axes(p);
     else if (lex_take_word(p, "logical"))
         t->logical = parse_plain_type(p);
+    else if (lex_take_word(p, "flat"))
+        parse_flat(p, t);
     else if (lex_take_word(p, "init"))
         parse_init(p, t);
     else if (lex_take_word(p, "file"))

@@ -8,6 +8,7 @@
  *       kinds [1]                               … of some kinds only
  *       decay
  *       init normal 0.02
+ *       flat bf16[n=24, w=80] {g@tp}            its lines, and how it is used
  *       param bf16 {g@tp}                       each field: dtype, rest layout
  *       grad f32 {g@tp +dp}
  *       file "model.layers.{l}.q_proj.weight" rows=64 cols=60
@@ -80,6 +81,17 @@ static void print_flags(const Module *m, const Tensor *t, Buf *out)
     buf_puts(out, "\n");
 }
 
+static void print_flat(const Module *m, const Tensor *t, Buf *out)
+{
+    if (!t->flat.i)
+        return;
+    buf_puts(out, "    flat ");
+    type_print(m, t->flat, out);
+    buf_puts(out, " ");
+    layout_print(m, t->use, out);
+    buf_puts(out, "\n");
+}
+
 static void print_fields(const Module *m, const Tensor *t, Buf *out)
 {
     for (int f = 0; f < FIELD_COUNT; f++) {
@@ -124,6 +136,7 @@ static void print_tensor(const Module *m, const Tensor *t, Buf *out)
     buf_puts(out, " {\n");
     print_logical(m, t, out);
     print_flags(m, t, out);
+    print_flat(m, t, out);
     print_fields(m, t, out);
     print_export(m, &t->file, out);
     for (uint32_t i = 0; i < t->nparts; i++)

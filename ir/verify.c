@@ -254,6 +254,43 @@ static const char *parts_problem(const Module *m, const Tensor *t)
                : NULL;
 }
 
+/* Lines of w elements: in n as many for each part of the tensor that ranks
+ * use, and enough for it. */
+static const char *flat_problem(const Module *m, const Tensor *t)
+{
+    const Type *type = type_of(m, t->type), *lines = type_of(m, t->flat);
+    const Layout *use = layout_of(m, t->use);
+    const char *bad = t->flat.i ? layout_problem(m, type, use) : NULL;
+    int64_t parts;
+
+    if (!t->flat.i || bad)
+        return bad;
+    parts = type_elems(type) / layout_local_elems(m, type, use);
+    if (lines->ndim != 2 || lines->dim[0] != 'n' || lines->dim[1] != 'w' ||
+        lines->size[0] % parts || type_elems(lines) < type_elems(type))
+        return "its lines are not those of its parts";
+    return use->partial || use->partial_max ? "it is used as a partial sum"
+                                            : NULL;
+}
+
+/* n is split as the tensor is where it is used, and then perhaps further. */
+static const char *rest_problem(const Module *m, const Tensor *t, int f)
+{
+    const Layout *rest = layout_of(m, t->rest[f]);
+    const char *bad = layout_problem(m, type_of(m, tensor_stored(t)), rest);
+    const Split *n = layout_split(rest, 'n');
+    uint8_t atoms[IR_MAX_ATOMS], count;
+
+    if (bad || !t->flat.i)
+        return bad;
+    count = layout_atoms(type_of(m, t->type), layout_of(m, t->use), atoms);
+    if (layout_split(rest, 'w') || (count && !n) ||
+        (count && (n->n < count || memcmp(n->atom, atoms, count))))
+        return wrong(m, "lines of field %s are not split as the tensor is",
+                     field_names[f]);
+    return NULL;
+}
+
 static const char *tensor_problem(const Module *m, TensorId id)
 {
     const Tensor *t = &m->tensors.v[id.i];
@@ -263,14 +300,14 @@ static const char *tensor_problem(const Module *m, TensorId id)
         return "its name is taken";
     bad = bad ? bad : logical_problem(m, t);
     bad = bad ? bad : parts_problem(m, t);
+    bad = bad ? bad : flat_problem(m, t);
     for (int f = 0; f < FIELD_COUNT && !bad; f++) {
         if (!(t->fields >> f & 1))
             continue;
         if (t->field_dtype[f] == DT_NONE)
             bad = wrong(m, "field %s has no type", field_names[f]);
         else if (t->rest[f].i)
-            bad = layout_problem(m, type_of(m, t->type),
-                                 layout_of(m, t->rest[f]));
+            bad = rest_problem(m, t, f);
         else if (m->props & PROP_LAYOUT)
             bad = wrong(m, "field %s has no layout", field_names[f]);
     }

@@ -138,7 +138,12 @@ const char *verify_state(Module *m, const Node *n)
     TypeId field;
     const char *bad = infer_read(m, OP_READ, NULL, 0, n->attrs, &field);
 
-    return bad || !n->nargs ? bad : check_stored(m, n, field);
+    if (bad || !n->nargs)
+        return bad;
+    if (n->op == OP_WRITE && !attr_int(m, n->attrs, AK_FLAT, 0) &&
+        m->tensors.v[attr_tensor(m, n->attrs, AK_TENSOR).i].flat.i)
+        return "replaces the lines of a tensor only `flat`";
+    return check_stored(m, n, field);
 }
 
 /* tensor.grad += dot(x, y): the tensor's letters are kept. */

@@ -277,10 +277,12 @@ static const char *check_dots_accum(const Module *m, const Node *n, uint32_t i)
 {
     const Attr *list = attr_find(m, n->attrs, AK_TENSORS);
     const Tensor *t = &m->tensors.v[m->list.v[list->as.list.first + i]];
+    Layout grad = tensor_layout(m, t, FIELD_GRAD);
 
+    if (flat_is_shared(m, t, FIELD_GRAD))
+        return "adds to a gradient of which a rank has a share";
     return check_product(m, node_arg(m, n, i), node_arg(m, n, n->nargs - 1u),
-                         type_of(m, t->type),
-                         layout_of(m, t->rest[FIELD_GRAD]));
+                         type_of(m, t->type), &grad);
 }
 
 static const char *check_products(const Module *m, const Node *n)
@@ -302,12 +304,33 @@ static const char *check_products(const Module *m, const Node *n)
 static const char *check_rest(const Module *m, const Node *n)
 {
     const Tensor *t = &m->tensors.v[attr_tensor(m, n->attrs, AK_TENSOR).i];
-    LayoutId rest = t->rest[attr_int(m, n->attrs, AK_FIELD, 0)];
+    Field f = (Field)attr_int(m, n->attrs, AK_FIELD, 0);
     ValueId v = n->op == OP_READ ? n->res : node_arg(m, n, 0);
+    bool shaped = t->flat.i && !attr_int(m, n->attrs, AK_FLAT, 0);
+    Layout rest =
+        shaped ? tensor_layout(m, t, f) : *layout_of(m, t->rest[f]);
 
-    return m->values.v[v.i].layout.i == rest.i
+    if (shaped && flat_is_shared(m, t, f))
+        return "takes for whole what a rank has a share of";
+    return layout_equal(value_layout(m, v), &rest)
                ? NULL
                : "its layout is not that in which the field rests";
+}
+
+/* n is split as the dimensions of the other value are, one after another. */
+static const char *check_flat(const Module *m, const Node *n)
+{
+    ValueId arg = node_arg(m, n, 0);
+    bool flattens = n->op == OP_FLATTEN;
+    const Layout *lines = value_layout(m, flattens ? n->res : arg);
+    const Type *type = value_type(m, flattens ? arg : n->res);
+    const Layout *other = value_layout(m, flattens ? arg : n->res);
+    Layout want = {.partial = other->partial};
+    uint8_t atoms[IR_MAX_ATOMS], count = layout_atoms(type, other, atoms);
+
+    layout_set_split(&want, 'n', atoms, count);
+    return layout_equal(lines, &want) ? NULL
+                                      : "its lines are not split as the value";
 }
 
 /* A mapped dimension that disappears inside must not be split outside, so
@@ -367,6 +390,9 @@ const char *node_layout_problem(const Module *m, const Node *n)
     case OP_WRITE:
     case OP_ACCUM:
         return check_rest(m, n);
+    case OP_FLATTEN:
+    case OP_UNFLATTEN:
+        return check_flat(m, n);
     case OP_DOTS:
     case OP_DOTS_SUM:
     case OP_DOTS_ACCUM:

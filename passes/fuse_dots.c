@@ -88,10 +88,13 @@ static void replace(Dots *d, ValueId from, ValueId to)
 /* A parameter as it rests, or gathered before `pos`, here or by a caller. */
 static bool is_weight(const Dots *d, ValueId w, uint32_t pos)
 {
-    int32_t def = position(d, w);
+    ValueId lines = flat_source(d->m, w);
+    int32_t def = position(d, lines);
     Op op = def < 0 ? OP_READ : (Op)at(d, (uint32_t)def).op;
 
-    return op == OP_READ || (op == OP_ALL_GATHER && def < (int32_t)pos);
+    if (def >= (int32_t)pos && (op != OP_READ || lines.i != w.i))
+        return false;
+    return op == OP_READ || op == OP_ALL_GATHER;
 }
 
 /* Whether two products with one operand sum over the same of its letters, as

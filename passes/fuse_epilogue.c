@@ -100,7 +100,7 @@ static bool is_available(const Products *s, ValueId v, uint32_t pos)
 
     if (!def.i || at < pos)
         return true;
-    if (n->op == OP_ALL_GATHER)
+    if (n->op == OP_ALL_GATHER || n->op == OP_UNFLATTEN)
         return is_available(s, node_arg(s->m, n, 0), pos);
     return n->op == OP_READ && state_keeps(s, pos, at);
 }

@@ -158,6 +158,13 @@ static void waits_of_order(Outline *o, uint32_t item)
             wait_add(o, x->cluster[item], x->cluster[x->succ[item].v[k]]);
 }
 
+/* Lines come right behind what they are of, and so do not stand between
+ * collectives that could start together. */
+static uint32_t first_key(const Fusion *x, uint32_t c)
+{
+    return fusion_node(x, c)->op == OP_FLATTEN ? 0 : c;
+}
+
 static void waits_make(Outline *o)
 {
     Fusion *x = o->x;
@@ -165,7 +172,7 @@ static void waits_make(Outline *o)
     for (uint32_t c = 0; c < x->n; c++) {
         const ItemVec *list = &o->list[c];
 
-        o->key[c] = c;
+        o->key[c] = first_key(x, c);
         for (uint32_t i = 0; i < list->n; i++) {
             waits_of_values(o, c, list->v[i]);
             if (x->cluster[list->v[i]] == c)

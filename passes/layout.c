@@ -48,24 +48,6 @@ static Layout restricted(const Layout *l, const Type *t)
     return out;
 }
 
-/* The layout in which a parameter is used: replicas see all of it. */
-static Layout use_layout(const Module *m, const Tensor *t)
-{
-    Layout l = *layout_of(m, t->rest[FIELD_PARAM]);
-    AxisSet replicas = t->expert ? mesh_axis(m, "edp")
-                                 : mesh_axis(m, "dp") | mesh_axis(m, "cp");
-
-    for (uint8_t i = l.nsplit; i-- > 0;) {
-        Split s = l.split[i];
-        uint8_t n = 0;
-        for (uint8_t k = 0; k < s.n; k++)
-            if (!(replicas >> s.atom[k] & 1))
-                s.atom[n++] = s.atom[k];
-        layout_set_split(&l, s.dim, s.atom, n);
-    }
-    return l;
-}
-
 /* ---- conversions --------------------------------------------------------- */
 
 static ValueId convert(Place *p, ValueId v, LayoutId to);
@@ -159,13 +141,14 @@ static bool in_operands(const Module *m, const Node *n, char dim)
     return false;
 }
 
-/* A parameter, perhaps gathered from its shards. */
+/* A parameter, perhaps gathered from its shares. */
 static bool is_weight(const Module *m, ValueId v)
 {
     const Node *n = &m->nodes.v[m->values.v[v.i].def.i];
 
     return n->op == OP_READ ||
-           (n->op == OP_CONVERT && is_weight(m, node_arg(m, n, 0)));
+           ((n->op == OP_CONVERT || n->op == OP_UNFLATTEN) &&
+            is_weight(m, node_arg(m, n, 0)));
 }
 
 /* Ops that fill an expert's slots with tokens, or empty them. */
@@ -210,7 +193,7 @@ static void take_goal(Place *p, const Node *n, Choice *c)
     goal = p->goal.v[node_res(n, 0).i];
     if (goal == 0)
         return;
-    l = use_layout(p->m, &p->m->tensors.v[goal]);
+    l = tensor_layout(p->m, &p->m->tensors.v[goal], FIELD_PARAM);
     for (uint8_t k = 0; k < l.nsplit; k++)
         if (!in_operands(p->m, n, l.split[k].dim) &&
             !op_res_whole((Op)n->op, 0, l.split[k].dim))
@@ -360,36 +343,97 @@ static LayoutId completed(Module *m, LayoutId l)
     return layout_intern(m, &whole);
 }
 
+/* A node `flatten` or `unflatten` of v; the result is named as v is. */
+static ValueId reshape(Place *p, Op op, ValueId v, TypeId like, LayoutId layout)
+{
+    Module *m = p->m;
+    Type type = *type_of(m, like);
+    Value old = *value_of(m, v);
+    TypeId to;
+    NodeId n;
+
+    type.dtype = type_of(m, old.type)->dtype;
+    to = type_intern(m, &type);
+    n = node_new(m, p->f, op, &v, 1, (AttrsId){0}, &to, 1,
+                 node_of(m, old.def)->loc);
+    v = node_res(node_of(m, n), 0);
+    value_of(m, v)->layout = layout;
+    value_of(m, v)->name = old.name;
+    return v;
+}
+
+/* From here on the node names the lines of its tensor. */
+static void name_lines(Module *m, NodeId id)
+{
+    AttrsId attrs =
+        attrs_with(m, node_of(m, id)->attrs, attr_of_int(AK_FLAT, 1));
+
+    node_of(m, id)->attrs = attrs;
+}
+
 /* The first accumulation settles how a gradient rests: split as the tensor
  * says, a sum over what is left. */
+static void settle_grad(Place *p, TensorId t, Field field, ValueId v)
+{
+    Tensor *tensor = tensor_of(p->m, t);
+    Layout l = *layout_of(p->m, tensor->rest[field]);
+
+    if (p->grad_rests[t.i])
+        return;
+    l.partial = sum_of(p->m, v) & ~layout_split_axes(&p->m->mesh, &l);
+    tensor->rest[field] = layout_intern(p->m, &l);
+    p->grad_rests[t.i] = true;
+}
+
+/* The lines of a gradient, as large a sum as it is. */
+static ValueId flatten(Place *p, const Tensor *t, Field field, ValueId v)
+{
+    Module *m = p->m;
+    Layout shaped = tensor_layout(m, t, field);
+    Layout lines = *layout_of(m, flat_gathered(m, t, t->rest[field]));
+
+    lines.partial = sum_of(m, v) & ~layout_split_axes(&m->mesh, &lines);
+    shaped.partial = lines.partial;
+    v = convert(p, v, layout_intern(m, &shaped));
+    return reshape(p, OP_FLATTEN, v, t->flat, layout_intern(m, &lines));
+}
+
+/* Of a gradient of which a rank has a share, lines are added. */
 static void lay_accum(Place *p, NodeId id)
 {
-    const Node n = *node_of(p->m, id);
-    TensorId t = attr_tensor(p->m, n.attrs, AK_TENSOR);
-    Field field = (Field)attr_int(p->m, n.attrs, AK_FIELD, 0);
-    ValueId v = node_arg(p->m, &n, 0);
+    Module *m = p->m;
+    const Node n = *node_of(m, id);
+    TensorId t = attr_tensor(m, n.attrs, AK_TENSOR);
+    Field field = (Field)attr_int(m, n.attrs, AK_FIELD, 0);
+    ValueId v = node_arg(m, &n, 0);
+    Tensor tensor;
+    Layout to;
 
-    if (!p->grad_rests[t.i]) {
-        Layout l = restricted(layout_of(p->m, tensor_of(p->m, t)->rest[field]),
-                              value_type(p->m, v));
-        l.partial = sum_of(p->m, v) & ~layout_split_axes(&p->m->mesh, &l);
-        tensor_of(p->m, t)->rest[field] = layout_intern(p->m, &l);
-        p->grad_rests[t.i] = true;
+    settle_grad(p, t, field, v);
+    tensor = *tensor_of(m, t);
+    to = tensor_layout(m, &tensor, field);
+    if (flat_is_shared(m, &tensor, field)) {
+        v = flatten(p, &tensor, field, v);
+        to = *layout_of(m, tensor.rest[field]);
+        name_lines(m, id);
     }
-    set_arg(p, id, 0, convert(p, v, tensor_of(p->m, t)->rest[field]));
+    set_arg(p, id, 0, convert(p, v, layout_intern(m, &to)));
 }
 
 static void lay_state(Place *p, NodeId id)
 {
-    const Node n = *node_of(p->m, id);
-    TensorId t = attr_tensor(p->m, n.attrs, AK_TENSOR);
-    LayoutId rest = tensor_of(p->m, t)
-                        ->rest[attr_int(p->m, n.attrs, AK_FIELD, 0)];
+    Module *m = p->m;
+    const Node n = *node_of(m, id);
+    const Tensor *t = tensor_of(m, attr_tensor(m, n.attrs, AK_TENSOR));
+    Field field = (Field)attr_int(m, n.attrs, AK_FIELD, 0);
+    bool lines = attr_int(m, n.attrs, AK_FLAT, 0) != 0;
+    Layout shaped = tensor_layout(m, t, field);
+    LayoutId rest = lines ? t->rest[field] : layout_intern(m, &shaped);
 
     if (n.op == OP_READ)
-        value_of(p->m, node_res(&n, 0))->layout = rest;
+        value_of(m, node_res(&n, 0))->layout = rest;
     if (n.op == OP_WRITE)
-        set_arg(p, id, 0, convert(p, node_arg(p->m, &n, 0), rest));
+        set_arg(p, id, 0, convert(p, node_arg(m, &n, 0), rest));
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -497,20 +541,28 @@ static void impose_hint(Place *p, ValueId v)
     vmap_set(&p->now, v, c);
 }
 
-/* A parameter that rests in shards is gathered where the model uses it; the
- * optimizer, in the entry function, works on shards. */
+/* A parameter of which a rank has a share is read as lines, and gathered where
+ * the model uses it. */
 static void gather_weight(Place *p, NodeId id)
 {
     Module *m = p->m;
     const Node n = *node_of(m, id);
-    Layout use;
+    Field field = (Field)attr_int(m, n.attrs, AK_FIELD, 0);
+    Tensor t = *tensor_of(m, attr_tensor(m, n.attrs, AK_TENSOR));
+    Layout use = tensor_layout(m, &t, field);
+    ValueId v = n.res;
+    Type type = *type_of(m, t.flat);
 
-    if (n.op != OP_READ || p->f.i == m->entry.v[0].i ||
-        attr_int(m, n.attrs, AK_FIELD, 0) != FIELD_PARAM)
+    if (attr_int(m, n.attrs, AK_FLAT, 0) || !flat_is_shared(m, &t, field))
         return;
-    use = use_layout(m, tensor_of(m, attr_tensor(m, n.attrs, AK_TENSOR)));
-    vmap_set(&p->now, node_res(&n, 0),
-             convert(p, node_res(&n, 0), layout_intern(m, &use)));
+    type.dtype = t.field_dtype[field];
+    name_lines(m, id);
+    value_of(m, v)->type = type_intern(m, &type);
+    value_of(m, v)->layout = t.rest[field];
+    vmap_set(&p->now, v,
+             reshape(p, OP_UNFLATTEN,
+                     convert(p, v, flat_gathered(m, &t, t.rest[field])), t.type,
+                     layout_intern(m, &use)));
 }
 
 static void find_goals(Place *p, const Func *fn)
@@ -567,7 +619,8 @@ static void lay_function(Place *outer, FuncId f, const Node *call)
                     vmap_get(&p.now, node_arg(m, node_of(m, id), k)));
         lay_node(&p, id);
         vec_push(&func_of(m, f)->body, id);
-        gather_weight(&p, id);
+        if (node_of(m, id)->op == OP_READ)
+            gather_weight(&p, id);
         for (uint32_t k = 0; k < node_of(m, id)->nres; k++)
             impose_hint(&p, node_res(node_of(m, id), k));
     }

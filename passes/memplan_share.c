@@ -7,6 +7,7 @@
  *                                    wants the old contents any more
  *     %y = all_reduce %x             %x's memory, if %x ends here
  *     %q = part %qkv                 %qkv's memory
+ *     %w = unflatten %lines          the memory of the lines
  *
  * Each is an optimisation of a copy: a value that fails the test gets a buffer
  * and emit copies.  The delicate case is a carried result: it has the memory
@@ -61,17 +62,43 @@ static void value_use(Planner *p, ValueId v, int32_t done)
     const Node *n = &p->m->nodes.v[p->m->values.v[v.i].def.i];
 
     p->last[v.i] = MC_MAX(p->last[v.i], done);
-    if (n->op == OP_PART)
+    if (n->op == OP_PART || n->op == OP_UNFLATTEN)
         value_use(p, node_arg(p->m, n, 0), done);
 }
 
-/* Views share memory: a part that of the whole, the operands of a join that of
- * the join, which so exists since they do. */
-static void view_begin(Planner *p, const Node *n)
+static uint32_t times_used(const Module *m, const Node *n, ValueId v)
 {
-    if (n->op == OP_PART)
+    uint32_t times = 0;
+
+    for (uint32_t i = 0; i < n->nargs; i++)
+        times += node_arg(m, n, i).i == v.i;
+    return times;
+}
+
+/* Whether v can be made where its lines lie: here, for nobody else. */
+static bool is_front(const Share *s, ValueId v)
+{
+    uint32_t times = 0;
+
+    for (uint32_t pos = 0; pos < s->func->body.n; pos++)
+        times += times_used(s->p->m, node_at(s, pos), v);
+    for (uint32_t i = 0; i < s->func->results.n; i++)
+        times += s->func->results.v[i].i == v.i;
+    return times == 1 && value_def(s, v) >= 0 && s->p->parent[v.i] == v.i;
+}
+
+/* Views share memory: a part that of the whole, what is unflattened that of the
+ * lines; operands of a join, and what is flattened, that of the result, which
+ * so exists since they do. */
+static void view_begin(const Share *s, const Node *n)
+{
+    Planner *p = s->p;
+    bool whole = n->op == OP_JOIN ||
+                 (n->op == OP_FLATTEN && is_front(s, node_arg(p->m, n, 0)));
+
+    if (n->op == OP_PART || n->op == OP_UNFLATTEN)
         p->parent[n->res.i] = node_arg(p->m, n, 0).i;
-    for (uint32_t i = 0; n->op == OP_JOIN && i < n->nargs; i++) {
+    for (uint32_t i = 0; whole && i < n->nargs; i++) {
         ValueId v = node_arg(p->m, n, i);
 
         p->parent[v.i] = n->res.i;
@@ -96,7 +123,7 @@ static void lifetimes(Share *s)
         for (uint32_t i = 0; i < n->nres; i++)
             value_begin(p, node_res(n, i), (int32_t)pos, p->begin[pos],
                         p->done[pos]);
-        view_begin(p, n);
+        view_begin(s, n);
     }
     /* A returned parameter is copied on entry, anything else at the end. */
     for (uint32_t i = 0; i < func->results.n; i++)
@@ -116,15 +143,6 @@ int memplan_carry_result(const Module *m, const Node *call, uint32_t arg)
         if (call_res_mode(m, call, r) == MODE_CARRY && nth-- == 0)
             return (int)r;
     return -1;
-}
-
-static uint32_t times_used(const Module *m, const Node *n, ValueId v)
-{
-    uint32_t times = 0;
-
-    for (uint32_t i = 0; i < n->nargs; i++)
-        times += node_arg(m, n, i).i == v.i;
-    return times;
 }
 
 bool node_may_share(const Planner *p, const Node *n, uint32_t arg, uint32_t res)
@@ -393,6 +411,8 @@ static bool share_try(Share *s, const Node *n, uint32_t arg, uint32_t res,
         p->last[old] != p->done[pos] ||
         (p->last[made] == p->done[pos] && n->op != OP_CALL) ||
         !node_may_share(p, n, arg, res) ||
+        memplan_value_bytes(p->m, (ValueId){old}) <
+            memplan_value_bytes(p->m, (ValueId){made}) ||
         !place_free_from(s, p->out->place[made], p->first[old]))
         return false;
     p->out->place[old] = p->out->place[made];

@@ -122,7 +122,7 @@ static int64_t field_bytes(const Module *m, const Tensor *t, Field f)
 {
     if (!(t->fields >> f & 1))
         return 0;
-    return layout_local_elems(m, type_of(m, t->type),
+    return layout_local_elems(m, type_of(m, tensor_stored(t)),
                               layout_of(m, t->rest[f])) *
            dtype_bytes(t->field_dtype[f]);
 }

@@ -13,8 +13,8 @@
  * whether one of them, on any rank, is infinite: then every field keeps its
  * value.
  *
- * Everything is spelled per logical tensor, for all its layers at once.  The
- * norm adds up sums of squares; which ranks hold copies and which hold parts
+ * Everything is spelled per logical tensor, for all its layers at once, and in
+ * the lines of what lies flat: zeros behind it stay zeros.  The norm adds up sums of squares; which ranks hold copies and which hold parts
  * is the layouts' business, so every element counts once by construction.
  */
 #include "passes/passes.h"
@@ -66,7 +66,7 @@ static void metric(Update *u, const char *what, ValueId x)
 static ValueId read_field(Update *u, TensorId t, Field field)
 {
     if (!tensor_of(u->m, t)->per_layer)
-        return ir_read(u->m, u->f, t, field, u->loc);
+        return ir_read_stored(u->m, u->f, t, field, u->loc);
     return ir_read_all(u->m, u->f, t, field,
                        tensor_layers(u->m, t, 0, u->m->nlayers), u->loc);
 }

@@ -19,6 +19,7 @@
  *
  * Reads and writes of state are names for memory, not work, so what is pending
  * passes through them: from a value to a field, and from a field to a value.
+ * So are lines that are seen as a tensor.
  */
 #include "passes/effects.h"
 #include "passes/passes.h"
@@ -88,8 +89,15 @@ static bool is_collective(const Node *n)
 
 static bool is_name(const Module *m, const Node *n)
 {
-    return (n->op == OP_READ || n->op == OP_WRITE) &&
-           !streams_moves_memory(m, n);
+    return n->op == OP_UNFLATTEN ||
+           ((n->op == OP_READ || n->op == OP_WRITE) &&
+            !streams_moves_memory(m, n));
+}
+
+/* What takes no time, or nearly: at most it puts zeros behind lines. */
+static bool is_light(const Module *m, const Node *n)
+{
+    return is_name(m, n) || n->op == OP_FLATTEN;
 }
 
 /* Odd channels carry gradients backward (see pipeline_action.c). */
@@ -127,7 +135,8 @@ static Stream stream_of(const Module *m, const Node *n)
 static bool uses(const Streams *s, const Node *n, const Node *maker)
 {
     for (uint32_t i = 0; i < n->nargs; i++)
-        if (node_arg(s->m, n, i).i - maker->res.i < maker->nres)
+        if (flat_source(s->m, node_arg(s->m, n, i)).i - maker->res.i <
+            maker->nres)
             return true;
     return false;
 }
@@ -140,7 +149,7 @@ static bool has_slack(const Streams *s, uint32_t pos)
 
     for (uint32_t i = pos + 1; i < f->body.n; i++) {
         const Node *next = node_get(s, f->body.v[i]);
-        if (is_name(s->m, next))
+        if (is_light(s->m, next))
             continue;
         return !uses(s, next, n);
     }
@@ -180,7 +189,7 @@ static bool has_company(const Streams *s, uint32_t pos)
 
     while (pos-- > 0) {
         const Node *before = node_get(s, f->body.v[pos]);
-        if (!is_name(s->m, before))
+        if (!is_light(s->m, before))
             return before->op == n->op && before->stream == stream_of(s->m, n);
     }
     return false;
@@ -265,6 +274,14 @@ static void step_read(Streams *s, const Node *n)
     s->alias[n->res.i] = (StateUse){.tensor = t, .field = f, .reads = true};
     if (p)
         s->value[n->res.i] = p->ticket;
+}
+
+static void step_view(Streams *s, const Node *n)
+{
+    ValueId lines = node_arg(s->m, n, 0);
+
+    s->alias[n->res.i] = s->alias[lines.i];
+    s->value[n->res.i] = s->value[lines.i];
 }
 
 static void step_write(Streams *s, Step *step, const Node *n)
@@ -354,7 +371,9 @@ static void step_add(Streams *s, uint32_t pos)
     Step step = {.node = s->m->funcs.v[s->f.i].body.v[pos]};
     Node *n = node_of(s->m, step.node);
 
-    if (is_name(s->m, n) && n->op == OP_READ) {
+    if (n->op == OP_UNFLATTEN) {
+        step_view(s, n);
+    } else if (is_name(s->m, n) && n->op == OP_READ) {
         step_read(s, n);
     } else if (is_name(s->m, n)) {
         step_write(s, &step, n);

@@ -121,7 +121,7 @@ static void join(Bucket *b, uint32_t pos)
 /* What may stand between two members: names, and marks of their stream. */
 static bool may_stand_between(const Bucket *b, const Node *n)
 {
-    return n->op == OP_READ || n->op == OP_WRITE ||
+    return n->op == OP_READ || n->op == OP_WRITE || n->op == OP_UNFLATTEN ||
            (n->op == OP_EVENT && b->open &&
             n->stream == node_at(b, b->first)->stream);
 }

@@ -39,7 +39,7 @@ static bool is_collective(const Node *n)
 static bool uses(const Delay *d, const Node *n, ValueId v)
 {
     for (uint32_t i = 0; i < n->nargs; i++)
-        if (node_arg(d->m, n, i).i == v.i)
+        if (flat_source(d->m, node_arg(d->m, n, i)).i == v.i)
             return true;
     return false;
 }
@@ -49,7 +49,8 @@ static bool is_needed_at_once(const Delay *d, uint32_t pos)
 {
     for (uint32_t i = pos + 1; i < d->f->body.n; i++) {
         const Node *next = node_at(d, i);
-        if (next->op != OP_READ && next->op != OP_WRITE)
+        if (next->op != OP_READ && next->op != OP_WRITE &&
+            next->op != OP_UNFLATTEN)
             return uses(d, next, node_at(d, pos)->res);
     }
     return false;

@@ -129,7 +129,7 @@ static int64_t layer_elems(const Overlap *o, TensorId t)
 {
     const Tensor *tensor = &o->m->tensors.v[t.i];
 
-    return layout_local_elems(o->m, type_of(o->m, tensor->type),
+    return layout_local_elems(o->m, type_of(o->m, tensor_stored(tensor)),
                               layout_of(o->m, tensor->rest[FIELD_GRAD]));
 }
 
@@ -239,17 +239,13 @@ static ValueId copy_for_layer(Overlap *o, FuncId f, NodeId id, ValueId arg)
 {
     Module *m = o->m;
     const Node old = *node_of(m, id);
-    Attr list[2];
-    uint32_t n = 0, nres = old.nres;
+    uint32_t nres = old.nres;
     AttrsId attrs = old.attrs;
     TypeId type = {0};
     NodeId made;
 
-    if (old.op == OP_READ || old.op == OP_WRITE) {
-        list[n++] = *attr_find(m, attrs, AK_TENSOR);
-        list[n++] = *attr_find(m, attrs, AK_FIELD);
-        attrs = attrs_intern(m, list, n);
-    }
+    if (old.op == OP_READ || old.op == OP_WRITE)
+        attrs = attrs_without(m, attrs, AK_COUNT);
     if (nres)
         type = type_without(m, value_of(m, old.res)->type, 'l');
     made = node_new(m, f, (Op)old.op, &arg, old.nargs, attrs, &type, nres,

@@ -313,7 +313,7 @@ static inline EmitPart emit_part(const EmitRank *r, TensorId t, Field f,
     const Tensor *tensor = &m->tensors.v[t.i];
     const MemState *s = memplan_state(r->bench->mem, r->pp, t, f);
     const Layout *l = layout_of(m, tensor->rest[f]);
-    const Type *type = type_of(m, tensor->type);
+    const Type *type = type_of(m, tensor_stored(tensor));
     EmitPart p = {.r = r, .t = t, .f = f, .layer = layer, .elements = 1};
 
     p.at = exec_pointer(r->exec,
@@ -326,19 +326,38 @@ static inline EmitPart emit_part(const EmitRank *r, TensorId t, Field f,
     return p;
 }
 
+/* Row-major index of local element `i` in what all ranks store. */
+static inline int64_t emit_stored(const EmitPart *p, int64_t i)
+{
+    const Module *m = p->r->bench->m;
+    const Type *all = type_of(m, tensor_stored(&m->tensors.v[p->t.i]));
+    int64_t index = 0, unit = 1;
+
+    for (int d = all->ndim; d-- > 0;) {
+        index += (p->start[d] + i % p->size[d]) * unit;
+        unit *= all->size[d];
+        i /= p->size[d];
+    }
+    return index;
+}
+
 /* Row-major index in the logical tensor of local element `i`; -1: padding. */
 static inline int64_t emit_logical(const EmitPart *p, int64_t i)
 {
-    const Type *logical = &p->r->bench->m->tensors.v[p->t.i].logical;
-    int64_t index = 0, unit = 1;
+    const Module *m = p->r->bench->m;
+    const Tensor *t = &m->tensors.v[p->t.i];
+    const Type *padded = type_of(m, t->type);
+    int64_t from = emit_stored(p, i), index = 0, unit = 1;
 
-    for (int d = logical->ndim; d-- > 0;) {
-        int64_t at = p->start[d] + i % p->size[d];
-        if (at >= logical->size[d])
+    if (t->flat.i)
+        from = flat_index(m, t, from);
+    for (int d = padded->ndim; d-- > 0;) {
+        int64_t at = from % padded->size[d];
+        if (from < 0 || at >= t->logical.size[d])
             return -1;
         index += at * unit;
-        unit *= logical->size[d];
-        i /= p->size[d];
+        unit *= t->logical.size[d];
+        from /= padded->size[d];
     }
     return index;
 }

@@ -59,6 +59,69 @@ static void each_rank_holds_its_eighth(void **state)
                  2 * P / DP);
 }
 
+/* Rounded up to a whole number of elements on each of three ranks. */
+#define THIRD(n) (((n) + 2) / 3)
+
+/* Of most sizes here 3 is no divisor.  Weights that share an operand are shared
+ * out as one. */
+static void three_ranks_hold_a_third(void **state)
+{
+    enum {
+        QKV = THIRD(3 * 32 * 32), PROJ = THIRD(32 * 32), NORM = THIRD(32),
+        GATE_UP = THIRD(2 * 48 * 32), DOWN = THIRD(48 * 32),
+        TABLE = THIRD(48 * 32),
+        SHARE = 2 * TABLE + NORM +
+                LAYERS * (QKV + PROJ + GATE_UP + DOWN + 2 * NORM)
+    };
+    EmitBench b;
+
+    (void)state;
+    emit_open_spec(&b, llama,
+                   (const char *[]){"parallel.dp=3",
+                                    "training.global_batch_size=6",
+                                    "parallel.sharding=optim_grads_params",
+                                    NULL});
+    emit_load(&b);
+    assert_int_equal(b.mem->report[0].params, 4 * SHARE);
+    assert_int_equal(b.mem->report[0].grads, 4 * SHARE);
+    assert_int_equal(b.mem->report[0].optimizer, 2 * 4 * SHARE);
+    emit_close(&b);
+}
+
+/* A third of a table of 67 tokens and 62 numbers each is 1,385 = 5 * 277, of 71
+ * tokens 1,468 = 2 * 734 (rounded up), of 73 tokens 1,509 = 3 * 503.  A third of
+ * 76 tokens, 1,571, is prime: two lines of 1,024, padded. */
+static void lines_divide_a_share(void **state)
+{
+    static const int64_t rows[][4] = {/* tokens, share, n, w */
+                                      {67, 1385, 15, 277},
+                                      {71, 1468, 6, 734},
+                                      {73, 1509, 9, 503},
+                                      {76, 1571, 6, 1024}};
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(rows); i++) {
+        char vocabulary[40];
+        EmitBench b;
+        const Type *t;
+        snprintf(vocabulary, sizeof vocabulary, "model.vocab_size=%d",
+                 (int)rows[i][0]);
+        emit_open_spec(
+            &b, llama,
+            (const char *[]){"parallel.dp=3", "training.global_batch_size=6",
+                             "parallel.sharding=optim", vocabulary,
+                             "model={hidden_size: 62, kv_channels: 8, "
+                             "vocab_divisor: 1}",
+                             NULL});
+        t = type_of(b.m, tensor_of(b.m, tensor_find(b.m, sym_intern(
+                             b.m->names, "embed")))->flat);
+        assert_int_equal((rows[i][0] * 62 + 2) / 3, rows[i][1]);
+        assert_int_equal(type_size(t, 'n'), rows[i][2]);
+        assert_int_equal(type_size(t, 'w'), rows[i][3]);
+        emit_close(&b);
+    }
+}
+
 /* Bytes of the memory in a frame that holds gathered weights. */
 static int64_t gathered_in_frame(const EmitBench *b, ValueId v)
 {
@@ -279,7 +342,7 @@ static void weights_are_gathered_once_each_way(void **state)
     assert_int_equal(moved.bytes[PLAN_ALL_REDUCE], 4 + 4); /* norm, loss */
 }
 
-/* Ahead of each layer but the last, and before the first, its seven tensors
+/* Ahead of each layer but the last, and before the first, its six tensors
  * start together: LAYERS times forward and backward.  Embedding, last norm and
  * head are three more. */
 static void weights_of_a_layer_are_a_bucket(void **state)
@@ -315,6 +378,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rank_holds_its_eighth),
+        cmocka_unit_test(three_ranks_hold_a_third),
+        cmocka_unit_test(lines_divide_a_share),
         cmocka_unit_test(two_layers_are_gathered),
         cmocka_unit_test(carries_have_one_buffer),
         cmocka_unit_test(moments_lie_in_host_memory),
