@@ -36,6 +36,17 @@ static void slots_number(Eval *e)
     }
 }
 
+/* Seed and name of each part. */
+static uint64_t *part_keys(const Eval *e, const Tensor *t)
+{
+    uint64_t *key = arena_array(e->arena, uint64_t, t->nparts + 1);
+
+    for (uint32_t i = 0; i < t->nparts; i++)
+        key[i] = hash_text(e->opt.seed,
+                           sym_text(e->m->names, t->part[i].name));
+    return key;
+}
+
 static void states_number(Eval *e)
 {
     const Module *m = e->m;
@@ -43,6 +54,7 @@ static void states_number(Eval *e)
     e->state_of = arena_array(e->arena, uint32_t,
                               (m->tensors.n + 1) * FIELD_COUNT);
     e->tensor_key = arena_array(e->arena, uint64_t, m->tensors.n + 1);
+    e->part_key = arena_array(e->arena, uint64_t *, m->tensors.n + 1);
     for (uint32_t t = 1; t < m->tensors.n; t++) {
         const Tensor *tensor = &m->tensors.v[t];
         const Type *logical = eval_logical(m, (TensorId){t});
@@ -50,6 +62,7 @@ static void states_number(Eval *e)
 
         e->tensor_key[t] = hash_text(e->opt.seed, sym_text(m->names,
                                                            tensor->name));
+        e->part_key[t] = part_keys(e, tensor);
         if (v >= 0)
             e->vocabulary = logical->size[v];
         for (uint32_t f = 0; f < FIELD_COUNT; f++) {

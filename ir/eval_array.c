@@ -99,6 +99,28 @@ void walk_add(Walk *w, const EvalArray *a)
     }
 }
 
+/* Whether dimension d goes on where the run ends, in every array. */
+static bool follows_on(const Walk *w, int d)
+{
+    for (uint32_t i = 0; i < w->narrays; i++)
+        if (w->stride[i][d] != w->step[i] * w->run)
+            return false;
+    return true;
+}
+
+void walk_rows(Walk *w)
+{
+    w->run = 1;
+    if (w->ndim == 0)
+        return;
+    w->ndim--;
+    for (uint32_t i = 0; i < w->narrays; i++)
+        w->step[i] = w->stride[i][w->ndim];
+    w->run = w->size[w->ndim];
+    while (w->ndim > 0 && follows_on(w, w->ndim - 1))
+        w->run *= w->size[--w->ndim];
+}
+
 void walk_next(Walk *w)
 {
     for (int d = w->ndim - 1; d >= 0; d--) {

@@ -179,9 +179,10 @@ static EvalNum weights(const Head *h, Rows q, int64_t i, Rows k,
     uint64_t total = before ? before->residue : 0;
 
     for (int64_t t = 0; t < h->nt; t++) {
+        if (!sees(h, i, t))
+            continue;
         p[t] = score(h, q, i, k, t);
-        if (h->kind == EVAL_FP64 && sees(h, i, t))
-            top = fmax(top, p[t].f);
+        top = h->kind == EVAL_FP64 ? fmax(top, p[t].f) : top;
     }
     if (before)
         sum = exp(before->f - top);
@@ -200,13 +201,20 @@ static EvalNum weights(const Head *h, Rows q, int64_t i, Rows k,
     return (EvalNum){.f = top + log(sum)};
 }
 
+/* What `probability` makes of scores: lse, or the inverse of their sum. */
+static EvalNum norm_of(const Head *h, EvalNum lse)
+{
+    if (h->kind == EVAL_FIELD)
+        lse.residue = field_inverse(lse.residue);
+    return lse;
+}
+
 /* The attention probability from a score (fp64) or E(score) (field). */
-static EvalNum probability(const Head *h, EvalNum p, EvalNum lse)
+static EvalNum probability(const Head *h, EvalNum p, EvalNum norm)
 {
     if (h->kind == EVAL_FP64)
-        return (EvalNum){.f = exp(p.f - lse.f)};
-    return (EvalNum){.residue =
-                         field_mul(p.residue, field_inverse(lse.residue))};
+        return (EvalNum){.f = exp(p.f - norm.f)};
+    return (EvalNum){.residue = field_mul(p.residue, norm.residue)};
 }
 
 /* A walk over the heads: every dimension of q but s and d. */
@@ -235,13 +243,14 @@ static void query_forward(const Head *h, const HeadForward *w, int64_t i,
     const EvalNum *before =
         w->carried ? &w->lse_before.at[i * w->lse_before.s] : NULL;
     EvalNum lse = weights(h, w->q, i, w->k, before, p);
+    EvalNum norm = norm_of(h, lse);
 
     w->lse.at[i * w->lse.s] = lse;
     if (before)
-        row_add(h, probability(h, *before, lse), w->o_before, i, w->o, i);
+        row_add(h, probability(h, *before, norm), w->o_before, i, w->o, i);
     for (int64_t t = 0; t < h->nt; t++)
         if (sees(h, i, t))
-            row_add(h, dropped(h, i, t, probability(h, p[t], lse)), w->v, t,
+            row_add(h, dropped(h, i, t, probability(h, p[t], norm)), w->v, t,
                     w->o, i);
 }
 
@@ -288,12 +297,13 @@ static void query_grad(const Head *h, const HeadGrad *g, int64_t i, EvalNum *p)
 {
     EvalNum minus = num_of_double(h->kind, -1);
     EvalNum delta = num_mul(h->kind, minus, row_dot(h, g->dout, i, g->o, i));
+    EvalNum norm = norm_of(h, g->lse.at[i * g->lse.s]);
 
     weights(h, g->q, i, g->k, NULL, p);
     for (int64_t t = 0; t < h->nt; t++) {
         if (!sees(h, i, t))
             continue;
-        EvalNum prob = probability(h, p[t], g->lse.at[i * g->lse.s]);
+        EvalNum prob = probability(h, p[t], norm);
         EvalNum dv = dropped(h, i, t, row_dot(h, g->dout, i, g->v, t));
         EvalNum dp = num_add(h->kind, dv, delta);
         EvalNum ds = num_mul(h->kind, num_mul(h->kind, prob, dp), h->scale);

@@ -55,11 +55,16 @@ static void contract(EvalKind kind, const EvalArray *x, const EvalArray *y,
 
     walk_add(&w, x);
     walk_add(&w, y);
+    walk_rows(&w);
     for (; w.more; walk_next(&w)) {
-        EvalNum *sum = &out->at[w.off[0]];
+        const EvalNum *p = x->at + w.off[1], *q = y->at + w.off[2];
+        EvalNum *sum = out->at + w.off[0];
 
-        *sum = num_add(kind, *sum, num_dot(kind, k, x->at + w.off[1], xi,
-                                           y->at + w.off[2], yi));
+        for (int64_t i = 0; i < w.run; i++, sum += w.step[0]) {
+            *sum = num_add(kind, *sum, num_dot(kind, k, p, xi, q, yi));
+            p += w.step[1];
+            q += w.step[2];
+        }
     }
     free(xi);
     free(yi);

@@ -32,14 +32,21 @@ static void map1(EvalStep *s, Real1 *real, Field1 *field)
 {
     const EvalArray *x = step_arg(s, 0);
     EvalArray *out = step_out(s, 0);
+    bool exact = in_field(s);
     Walk w = walk_of(out);
 
     walk_add(&w, x);
-    for (; w.more; walk_next(&w))
-        if (in_field(s))
-            out->at[w.off[0]].residue = field(x->at[w.off[1]].residue);
-        else
-            out->at[w.off[0]].f = real(x->at[w.off[1]].f);
+    walk_rows(&w);
+    for (; w.more; walk_next(&w)) {
+        const EvalNum *p = x->at + w.off[1];
+        EvalNum *to = out->at + w.off[0];
+
+        for (int64_t i = 0; i < w.run; i++, p += w.step[1], to += w.step[0])
+            if (exact)
+                to->residue = field(p->residue);
+            else
+                to->f = real(p->f);
+    }
 }
 
 #define OP1(name, real, field)                                                 \
@@ -81,17 +88,24 @@ static void map2(EvalStep *s, Real2 *real, Field2 *field)
 {
     const EvalArray *x = step_arg(s, 0), *y = step_arg(s, 1);
     EvalArray *out = step_out(s, 0);
+    bool exact = in_field(s);
     Walk w = walk_of(out);
 
     walk_add(&w, x);
     walk_add(&w, y);
+    walk_rows(&w);
     for (; w.more; walk_next(&w)) {
-        EvalNum p = x->at[w.off[1]], q = y->at[w.off[2]];
+        const EvalNum *p = x->at + w.off[1], *q = y->at + w.off[2];
+        EvalNum *to = out->at + w.off[0];
 
-        if (in_field(s))
-            out->at[w.off[0]].residue = field(p.residue, q.residue);
-        else
-            out->at[w.off[0]].f = real(p.f, q.f);
+        for (int64_t i = 0; i < w.run; i++, to += w.step[0]) {
+            if (exact)
+                to->residue = field(p->residue, q->residue);
+            else
+                to->f = real(p->f, q->f);
+            p += w.step[1];
+            q += w.step[2];
+        }
     }
 }
 

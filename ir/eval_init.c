@@ -54,7 +54,7 @@ static uint64_t element_key(const Eval *e, TensorId t, int64_t *index)
                   ? j - p->at.first
                   : coordinate(whole, *index, part.dim[d]));
     *index = at;
-    return hash_text(e->opt.seed, sym_text(e->m->names, p->name));
+    return e->part_key[t.i][p - tensor->part];
 }
 
 static EvalNum initial_number(const Eval *e, TensorId t, Field f,

@@ -1,15 +1,14 @@
 /* eval_num.c - the scalars of the evaluator: doubles, and the prime field.
  *
- * The field has p = 2^61 - 1 elements, a Mersenne prime, so a product of 122
- * bits folds with one shift and one addition.  A random function of a residue
- * is splitmix64's finaliser over the residue and the function's number.
+ * Sums and products are in eval_priv.h, for the inner loops of all cells.  A
+ * random function of a residue is splitmix64's finaliser over the residue and
+ * the function's number.
  */
 #include "ir/eval_priv.h"
 
 #include <math.h>
 
-__extension__ typedef unsigned __int128 U128;
-
+/* Of any 128 bits. */
 static uint64_t field_fold(U128 x)
 {
     uint64_t folded = (uint64_t)(x & FIELD_P) + (uint64_t)(x >> 61 & FIELD_P)
@@ -19,21 +18,9 @@ static uint64_t field_fold(U128 x)
     return folded >= FIELD_P ? folded - FIELD_P : folded;
 }
 
-uint64_t field_add(uint64_t x, uint64_t y)
-{
-    uint64_t sum = x + y;
-
-    return sum >= FIELD_P ? sum - FIELD_P : sum;
-}
-
 uint64_t field_neg(uint64_t x)
 {
     return x ? FIELD_P - x : 0;
-}
-
-uint64_t field_mul(uint64_t x, uint64_t y)
-{
-    return field_fold((U128)x * y);
 }
 
 static uint64_t field_power(uint64_t x, uint64_t exponent)
@@ -125,20 +112,6 @@ EvalNum num_of_ratio(EvalKind kind, int64_t num, int64_t den, bool root)
     if (root)
         residue = field_random(OP_SQRT, residue);
     return (EvalNum){.residue = residue};
-}
-
-EvalNum num_add(EvalKind kind, EvalNum x, EvalNum y)
-{
-    if (kind == EVAL_FIELD)
-        return (EvalNum){.residue = field_add(x.residue, y.residue)};
-    return (EvalNum){.f = x.f + y.f};
-}
-
-EvalNum num_mul(EvalKind kind, EvalNum x, EvalNum y)
-{
-    if (kind == EVAL_FIELD)
-        return (EvalNum){.residue = field_mul(x.residue, y.residue)};
-    return (EvalNum){.f = x.f * y.f};
 }
 
 EvalNum num_max(EvalKind kind, EvalNum x, EvalNum y)

@@ -66,6 +66,7 @@ struct Eval {
     uint32_t *state_of;  /* by TensorId * FIELD_COUNT + Field */
     uint32_t nstate;
     uint64_t *tensor_key; /* by TensorId: seed and name */
+    uint64_t **part_key;  /* the same of what lies beside others in it */
     EvalRank *ranks;
     uint32_t nranks;
     uint32_t *rank_index; /* by rank number: index in ranks, or UINT32_MAX */
@@ -97,9 +98,24 @@ struct EvalResult {
 
 /* ---- eval_num.c: the two kinds of scalar -------------------------------- */
 #define FIELD_P ((UINT64_C(1) << 61) - 1)
-uint64_t field_add(uint64_t x, uint64_t y);
+__extension__ typedef unsigned __int128 U128;
+
+static inline uint64_t field_add(uint64_t x, uint64_t y)
+{
+    uint64_t sum = x + y;
+
+    return sum >= FIELD_P ? sum - FIELD_P : sum;
+}
+
+/* p is a Mersenne prime: a product of 122 bits folds with a shift and a sum. */
+static inline uint64_t field_mul(uint64_t x, uint64_t y)
+{
+    U128 product = (U128)x * y;
+
+    return field_add((uint64_t)(product & FIELD_P), (uint64_t)(product >> 61));
+}
+
 uint64_t field_neg(uint64_t x);
-uint64_t field_mul(uint64_t x, uint64_t y);
 uint64_t field_inverse(uint64_t x); /* of 0: 0 */
 uint64_t field_of_int(int64_t n);
 uint64_t field_of_double(double x); /* a finite double is a dyadic rational */
@@ -111,8 +127,20 @@ double hash_unit(uint64_t hash); /* uniform in [0, 1) */
 EvalNum num_of_double(EvalKind kind, double x);
 /* num/den, or its square root (in the field: a symbol). */
 EvalNum num_of_ratio(EvalKind kind, int64_t num, int64_t den, bool root);
-EvalNum num_add(EvalKind kind, EvalNum x, EvalNum y);
-EvalNum num_mul(EvalKind kind, EvalNum x, EvalNum y);
+static inline EvalNum num_add(EvalKind kind, EvalNum x, EvalNum y)
+{
+    if (kind == EVAL_FIELD)
+        return (EvalNum){.residue = field_add(x.residue, y.residue)};
+    return (EvalNum){.f = x.f + y.f};
+}
+
+static inline EvalNum num_mul(EvalKind kind, EvalNum x, EvalNum y)
+{
+    if (kind == EVAL_FIELD)
+        return (EvalNum){.residue = field_mul(x.residue, y.residue)};
+    return (EvalNum){.f = x.f * y.f};
+}
+
 EvalNum num_max(EvalKind kind, EvalNum x, EvalNum y); /* field: of residues */
 int64_t num_index(EvalKind kind, EvalNum x); /* a token, or -1 */
 /* Sum of x[xi[k]] * y[yi[k]] over k < n. */
@@ -135,12 +163,17 @@ typedef struct {
     int64_t size[WALK_DIMS], index[WALK_DIMS];
     uint32_t narrays;
     int64_t stride[WALK_ARRAYS][WALK_DIMS], off[WALK_ARRAYS];
+    int64_t run, step[WALK_ARRAYS]; /* after walk_rows */
     bool more;
 } Walk;
 
 Walk walk_of(const EvalArray *a); /* over a's dimensions; a is array 0 */
 Walk walk_dims(const char *dim, const int64_t *size, int ndim);
 void walk_add(Walk *w, const EvalArray *a);
+/* Once all arrays are added: leaves the last dimension to the caller, and those
+ * before it that go on where it ends in every array.  At each place of the walk
+ * there are then `run` elements, in array i at a distance of step[i]. */
+void walk_rows(Walk *w);
 void walk_next(Walk *w);
 int64_t walk_index(const Walk *w, char dim);
 
