@@ -5,6 +5,9 @@
  * moments, the loss) must be the same after each pass.  The forward program
  * has no gradients yet, so what a pass adds becomes the measure for the passes
  * after it.
+ *
+ * A module's text has all that is executed: a pass after which it is the same
+ * has changed nothing, and nothing is run again.
  */
 #include "passes/check.h"
 #include "ir/eval.h"
@@ -21,7 +24,26 @@ typedef struct {
 struct PassCheck {
     Arena *arena;
     Run *run; /* by program */
+    Buf text; /* of the module that they ran */
 };
+
+/* Whether the module reads as it did; else what it reads like is kept.  Of what
+ * passes have made only this much decides how a module is executed. */
+static bool reads_the_same(PassCheck *c, Module *m)
+{
+    const uint32_t executed = PROP_OPTIMIZER | PROP_LAYOUT | PROP_PIPELINED;
+    uint32_t props = m->props;
+    Buf text = {0};
+    bool same;
+
+    m->props &= executed;
+    module_print(m, &text);
+    m->props = props;
+    same = c->text.s && !strcmp(text.s, c->text.s);
+    buf_free(&c->text);
+    c->text = text;
+    return same;
+}
 
 static EvalResult *run(Arena *a, Module *m, EvalKind kind, uint32_t program)
 {
@@ -35,6 +57,7 @@ PassCheck *pass_check_new(Module *m)
     PassCheck *c = arena_new_of(a, PassCheck);
 
     c->arena = a;
+    reads_the_same(c, m);
     c->run = arena_array(a, Run, module_programs(m));
     for (uint32_t i = 0; i < module_programs(m); i++)
         c->run[i] = (Run){run(a, m, EVAL_FP64, i), run(a, m, EVAL_FIELD, i)};
@@ -92,6 +115,8 @@ bool pass_check_after(PassCheck *c, Module *m, const Pass *pass)
 {
     bool ok = true;
 
+    if (reads_the_same(c, m))
+        return true;
     for (uint32_t i = 0; ok && i < module_programs(m); i++) {
         bool forward = i > 0 && m->programs.v[i - 1].forward;
         ok = check_program(c, m, i, pass->name,
@@ -103,6 +128,8 @@ bool pass_check_after(PassCheck *c, Module *m, const Pass *pass)
 
 void pass_check_free(PassCheck *c)
 {
-    if (c)
-        arena_free(c->arena);
+    if (!c)
+        return;
+    buf_free(&c->text);
+    arena_free(c->arena);
 }
