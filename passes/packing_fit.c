@@ -17,8 +17,6 @@
  */
 #include "passes/packing_priv.h"
 
-#include <stdlib.h>
-
 #define SEED_WORK UINT64_C(400000000)
 #define LEARN_WORK UINT64_C(20000000)
 #define ROUNDS 400
@@ -33,6 +31,7 @@ typedef struct {
     Packing *p;
     int64_t *offsets; /* of the seed being built */
     Block *blocks;    /* what the next buffer must avoid, by offset */
+    Block *spare;     /* as many, for sorting them */
     uint32_t blocks_n;
     PackKey *order;     /* buffers in the order of placement */
     uint32_t *by_start; /* buffers by start */
@@ -164,10 +163,29 @@ static uint32_t starts_before(const Fit *f, int64_t time)
     return low;
 }
 
-static int block_compare(const void *left, const void *right)
+/* Two runs, of `middle` blocks and of the rest of n, become one. */
+static void merge_runs(const Block *from, uint32_t middle, uint32_t n,
+                       Block *to)
 {
-    const Block *a = left, *b = right;
-    return (a->offset > b->offset) - (a->offset < b->offset);
+    uint32_t a = 0, b = middle;
+    for (uint32_t i = 0; i < n; i++) {
+        bool first = b == n || (a < middle && from[a].offset <= from[b].offset);
+        to[i] = first ? from[a++] : from[b++];
+    }
+}
+
+/* By offset.  Most of the time goes here: qsort takes twice as long. */
+static void sort_blocks(Fit *f)
+{
+    uint32_t n = f->blocks_n;
+    for (uint32_t run = 1; run < n; run *= 2) {
+        Block *sorted = f->spare;
+        for (uint32_t at = 0; at < n; at += 2 * run)
+            merge_runs(f->blocks + at, MC_MIN(run, n - at),
+                       MC_MIN(2 * run, n - at), sorted + at);
+        f->spare = f->blocks;
+        f->blocks = sorted;
+    }
 }
 
 static void place_ranked(Fit *f, uint32_t b)
@@ -176,7 +194,7 @@ static void place_ranked(Fit *f, uint32_t b)
     uint32_t at;
     f->blocks_n = 0;
     collect(f, 1, 0, f->leaves, starts_before(f, buf->upper), buf->lower);
-    qsort(f->blocks, f->blocks_n, sizeof(Block), block_compare);
+    sort_blocks(f);
     f->offsets[b] = best_gap(f, buf, &at);
     tree_set(f, f->place[b], buf->upper);
 }
@@ -234,6 +252,7 @@ static Fit fit_new(Packing *p)
         f.leaves *= 2;
     f.offsets = arena_array(p->arena, int64_t, p->n);
     f.blocks = arena_array(p->arena, Block, p->n);
+    f.spare = arena_array(p->arena, Block, p->n);
     f.order = arena_array(p->arena, PackKey, p->n);
     f.by_start = arena_array(p->arena, uint32_t, p->n);
     f.place = arena_array(p->arena, uint32_t, p->n);
