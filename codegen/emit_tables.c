@@ -100,7 +100,9 @@ static uint32_t text_or_none(Emit *e, const char *text)
     return text ? plan_add_text(e->b, text) : PLAN_NONE;
 }
 
-static void sources_fill(Emit *e, PlanData *d, const SpecDataList *list)
+/* Each data set with the mask in the same place, if any. */
+static void sources_fill(Emit *e, PlanData *d, const SpecDataList *list,
+                         const SpecTextList *masks)
 {
     static const uint32_t kinds[] = {[DATA_PREFIX] = PLAN_DATA_INDEXED,
                                      [DATA_SYNTHETIC] = PLAN_DATA_SYNTHETIC,
@@ -109,7 +111,9 @@ static void sources_fill(Emit *e, PlanData *d, const SpecDataList *list)
     d->kind = list->n ? kinds[list->v[0].kind] : PLAN_DATA_SYNTHETIC;
     for (uint32_t i = 0; i < list->n; i++)
         if (list->v[i].path)
-            plan_add_source(e->b, list->v[i].path, list->v[i].weight);
+            plan_add_source(e->b, list->v[i].path,
+                            i < masks->n ? masks->v[i] : NULL,
+                            list->v[i].weight);
 }
 
 /* The validation part of the training data, or data of its own. */
@@ -120,8 +124,9 @@ static void valid_fill(Emit *e)
 
     d->valid = 1;
     if (valid->n)
-        d->mask = PLAN_NONE;
-    sources_fill(e, d, valid->n ? valid : &e->spec->data.train);
+        sources_fill(e, d, valid, &(SpecTextList){NULL, 0});
+    else
+        sources_fill(e, d, &e->spec->data.train, &e->spec->data.loss_mask);
 }
 
 static void data_fill(Emit *e)
@@ -132,13 +137,12 @@ static void data_fill(Emit *e)
 
     d->vocab = e->spec->model.vocab_size;
     d->split = text_or_none(e, e->spec->data.split);
-    d->mask = text_or_none(e, e->spec->data.loss_mask);
     d->shard = emit_digits(e, atoms, n, 1);
     d->shards = axes_size(&e->m->mesh, mesh_axis(e->m, "dp"));
     n = mesh_axis_atoms(e->m, "cp", atoms);
     d->part = emit_digits(e, atoms, n, 1);
     d->parts = axes_size(&e->m->mesh, mesh_axis(e->m, "cp"));
-    sources_fill(e, d, &e->spec->data.train);
+    sources_fill(e, d, &e->spec->data.train, &e->spec->data.loss_mask);
     if (e->spec->training.eval.interval)
         valid_fill(e);
 }

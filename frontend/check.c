@@ -507,6 +507,7 @@ void check_rules(Check *c)
     lr_steps_check(c);
     wsd_check(c);
     training_check(c);
+    data_check(c);
     arch_check(c);
     memory_check(c);
     if (!diag_errors(c->diag))

@@ -1,5 +1,4 @@
-/* check_training.c - the rules of the optimizer, of a batch that grows, and of
- * what data is for. */
+/* check_training.c - the rules of the optimizer and of a batch that grows. */
 #include "frontend/frontend_priv.h"
 
 /* ---- a batch that grows -------------------------------------------------- */
@@ -91,78 +90,9 @@ static void grad_dtype_check(Check *c)
     check_because(c, "training.precision");
 }
 
-/* ---- data ---------------------------------------------------------------- */
-
-static const char *kind_name(SpecDataKind kind)
-{
-    static const char *const kinds[] = {[DATA_PREFIX] = ".bin/.idx files",
-                                        [DATA_SYNTHETIC] = "synthetic",
-                                        [DATA_TEXT] = "a text file"};
-
-    return kinds[kind];
-}
-
-static void blend_check(Check *c, const char *path, const SpecDataList *list)
-{
-    for (uint32_t i = 0; list->n > 1 && i < list->n; i++) {
-        SpecDataKind first = list->v[0].kind, kind = list->v[i].kind;
-        if (kind == first && kind != DATA_SYNTHETIC)
-            continue;
-        check_fail(c, "MC0401", path,
-                   "a blend takes files of one kind, but number 1 of "
-                   "%s is %s and number %u is %s",
-                   path, kind_name(first), i + 1, kind_name(kind));
-        return;
-    }
-}
-
-/* Weights lie beside the tokens they belong to. */
-static void mask_check(Check *c)
-{
-    const SpecDataList *train = &c->spec->data.train;
-    bool text = train->n == 1 && train->v[0].kind == DATA_TEXT;
-
-    if (!c->spec->data.loss_mask ||
-        (train->n == 1 && train->v[0].kind == DATA_PREFIX) ||
-        (text && !c->spec->data.split))
-        return;
-    check_fail(c, "MC0402", "data.loss_mask",
-               "loss_mask weighs the tokens of one file, but data.train is %s",
-               train->n > 1 ? "a blend"
-               : text       ? "a part of a text file"
-                            : "made up");
-    check_because(c, "data.train");
-}
-
-static void evaluation_check(Check *c)
-{
-    Spec *s = c->spec;
-
-    if (s->training.eval.interval == 0 && s->data.valid.n) {
-        diag_warn(c->diag, spec_loc(s, "data.valid"), "MC0014",
-                  "valid has no effect with eval.interval = 0");
-    } else if (s->training.eval.interval && !s->data.valid.n &&
-               !s->data.split) {
-        check_fail(c, "MC0403", "training.eval.interval",
-                   "interval = %lld, but there is nothing to evaluate on",
-                   (long long)s->training.eval.interval);
-        diag_help(c->diag, "give data.valid, or data.split to keep a part of "
-                           "data.train");
-    } else if (s->data.valid.n && s->data.split) {
-        check_fail(c, "MC0403", "data.split",
-                   "split = %s keeps a part of data.train for validation, but "
-                   "there is data.valid", s->data.split);
-        check_because(c, "data.valid");
-    }
-}
-
 void training_check(Check *c)
 {
     rampup_check(c);
     adam_check(c);
     grad_dtype_check(c);
-    blend_check(c, "data.train", &c->spec->data.train);
-    blend_check(c, "data.valid", &c->spec->data.valid);
-    mask_check(c);
-    evaluation_check(c);
 }

@@ -92,6 +92,8 @@ static json_t *kind_json(const Key *key)
         return list_json(number_json(key, "integer"));
     case KIND_CHOICE_LIST:
         return list_json(words_json(key->options));
+    case KIND_TEXT_LIST:
+        return list_json(json_pack("{s:[s, s]}", "type", "string", "null"));
     case KIND_DATA_LIST:
         return list_json(json_pack("{s:s}", "$ref", "#/definitions/data"));
     }
@@ -247,7 +249,8 @@ static void type_markdown(const Key *key, Buf *out)
     static const char *const words[] = {
         [KIND_INT] = "integer",          [KIND_FLOAT] = "number",
         [KIND_BOOL] = "`true` `false`",  [KIND_TEXT] = "text",
-        [KIND_INT_LIST] = "integers",    [KIND_DATA_LIST] = "data sets",
+        [KIND_INT_LIST] = "integers",    [KIND_TEXT_LIST] = "texts",
+        [KIND_DATA_LIST] = "data sets",
         [KIND_CHOICE_LIST] = "list of ", [KIND_CHOICE] = ""};
 
     buf_puts(out, words[key->kind]);

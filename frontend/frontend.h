@@ -36,6 +36,12 @@ typedef struct {
     uint32_t n;
 } SpecIntList;
 
+/* v[i] is NULL where the YAML says null. */
+typedef struct {
+    const char **v;
+    uint32_t n;
+} SpecTextList;
+
 /* v[i] is an enumerator, SpecCpComm for instance. */
 typedef struct {
     int *v;

@@ -12,6 +12,7 @@ typedef enum {
     KIND_BOOL,
     KIND_TEXT,
     KIND_INT_LIST,
+    KIND_TEXT_LIST,
     KIND_DATA_LIST,
     KIND_CHOICE,
     KIND_CHOICE_LIST
@@ -160,8 +161,10 @@ void grid_check(Check *c);
 
 /* What the schedule asks of derived.microbatches. */
 void schedule_counts_check(Check *c);
-/* check_training.c: the rules of batch, optimizer and data. */
+/* check_training.c: the rules of batch and optimizer. */
 void training_check(Check *c);
+/* check_data.c: blends, masks, splits, evaluation. */
+void data_check(Check *c);
 /* check_cp.c: the rules of context parallelism. */
 void cp_check(Check *c);
 /* Once nothing else is wrong: the axes of ranks have common pieces. */

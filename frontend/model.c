@@ -46,7 +46,7 @@ static FuncId build_embed(Model *x)
 /* tokens, labels, and with them how much each label counts if that differs. */
 static uint32_t batch_params(Model *x, FuncId f, TypeId type, ValueId *out)
 {
-    uint32_t n = x->spec->data.loss_mask ? 3 : 2;
+    uint32_t n = x->spec->data.loss_mask.n ? 3 : 2;
     static const char *const names[] = {"tokens", "labels", "loss_mask"};
 
     for (uint32_t i = 0; i < n; i++)

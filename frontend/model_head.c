@@ -78,7 +78,7 @@ static ValueId cross_entropy(Model *x, ValueId logits, ValueId labels,
 
 static bool is_masked(const Model *x)
 {
-    return x->spec->data.loss_mask != NULL;
+    return x->spec->data.loss_mask.n > 0;
 }
 
 static FuncId build_chunk(Model *x, int64_t chunks, TensorId loss)

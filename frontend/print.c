@@ -89,9 +89,11 @@ static void choice_print(const Key *key, int value, Buf *out)
 static void list_print(const Key *key, const void *field, Buf *out)
 {
     const SpecIntList *ints = field;
+    const SpecTextList *texts = field;
     const SpecChoiceList *choices = field;
     const SpecDataList *data = field;
     uint32_t n = key->kind == KIND_INT_LIST      ? ints->n
+                 : key->kind == KIND_TEXT_LIST   ? texts->n
                  : key->kind == KIND_CHOICE_LIST ? choices->n
                                                  : data->n;
 
@@ -104,6 +106,8 @@ static void list_print(const Key *key, const void *field, Buf *out)
         buf_puts(out, i ? ", " : "");
         if (key->kind == KIND_INT_LIST)
             buf_printf(out, "%lld", (long long)ints->v[i]);
+        else if (key->kind == KIND_TEXT_LIST)
+            text_print(texts->v[i], out);
         else if (key->kind == KIND_CHOICE_LIST)
             choice_print(key, choices->v[i], out);
         else
@@ -144,6 +148,7 @@ void value_print(const Key *key, const Spec *s, Buf *out)
             choice_print(key, *(const int *)field, out);
         break;
     case KIND_INT_LIST:
+    case KIND_TEXT_LIST:
     case KIND_CHOICE_LIST:
     case KIND_DATA_LIST:
         list_print(key, field, out);

@@ -28,6 +28,7 @@
 #define options_Bool NULL
 #define options_Text NULL
 #define options_IntList NULL
+#define options_TextList NULL
 #define options_DataList NULL
 #define options_LIST_OF(type) options_##type
 
@@ -41,6 +42,7 @@ enum {
     kind_Bool = KIND_BOOL,
     kind_Text = KIND_TEXT,
     kind_IntList = KIND_INT_LIST,
+    kind_TextList = KIND_TEXT_LIST,
     kind_DataList = KIND_DATA_LIST,
 #include "frontend/choices.def"
 };

@@ -240,6 +240,20 @@ static bool int_list_parse(Arena *a, Diag *d, const Key *key, const Node *n,
     return true;
 }
 
+static bool text_list_parse(Arena *a, Diag *d, const Key *key, const Node *n,
+                            SpecTextList *out)
+{
+    uint32_t count;
+    const Node *item = list_first(n, &count);
+    const char **v = arena_array(a, const char *, count);
+
+    for (uint32_t i = 0; i < count; i++, item = item->next)
+        if (!text_parse(a, d, key, item, &v[i]))
+            return false;
+    *out = (SpecTextList){v, count};
+    return true;
+}
+
 static bool choice_list_parse(Arena *a, Diag *d, const Key *key, const Node *n,
                               SpecChoiceList *out)
 {
@@ -340,6 +354,8 @@ bool value_parse(Arena *a, Diag *d, const Key *key, const Node *n, Spec *s)
         return text_parse(a, d, key, n, field);
     case KIND_INT_LIST:
         return int_list_parse(a, d, key, n, field);
+    case KIND_TEXT_LIST:
+        return text_list_parse(a, d, key, n, field);
     case KIND_DATA_LIST:
         return data_list_parse(a, d, key, n, field);
     case KIND_CHOICE:

@@ -4,7 +4,7 @@
  * several, a blend that says which stream sample i comes from.  Synthetic data
  * has neither: its tokens are computed.
  *
- * A mask is read where the tokens are, by the same order.
+ * A stream's mask is read where its tokens are, by the same order.
  *
  * Nothing here knows ranks or layouts but data_sample_id, one line of
  * arithmetic; that is why changing the layout cannot change the batch.
@@ -17,6 +17,8 @@
 typedef struct {
     DataIndex *index;
     DataOrder order;
+    DataIndex *mask;      /* or NULL */
+    uint64_t mask_before; /* weights before those of a text file's part */
 } Stream;
 
 struct Data {
@@ -24,7 +26,6 @@ struct Data {
     uint32_t streams_n;
     Stream *streams;
     DataBlend blend; /* only if there are several streams */
-    DataIndex *mask; /* of the only stream, or NULL */
 };
 
 /* ---- opening ------------------------------------------------------------- */
@@ -50,7 +51,7 @@ static Status check_config(const DataConfig *c)
     return STATUS_NONE;
 }
 
-static Status open_stream(const DataConfig *c, const char *path,
+static Status open_tokens(const DataConfig *c, const char *path,
                           uint64_t samples, Stream *s)
 {
     DataOrderSpec spec = {.seq_length = (uint64_t)c->seq_length,
@@ -70,6 +71,49 @@ static Status open_stream(const DataConfig *c, const char *path,
     return data_order_build(&spec, &s->order);
 }
 
+/* How many weights there have to be for a sequence: for a part of a text, as
+ * many as the whole has bytes. */
+static uint64_t weights_of(const DataConfig *c, const DataIndex *x, uint64_t i)
+{
+    return c->kind == DATA_KIND_TEXT ? data_index_bytes(x)
+                                     : data_index_length(x, i);
+}
+
+/* The sequences that are read have as many weights as tokens. */
+static Status check_mask(const DataConfig *c, const Stream *s)
+{
+    for (uint64_t i = 0; i < s->order.documents; i++) {
+        uint64_t at = s->order.document[i];
+
+        if (at >= data_index_sequences(s->mask))
+            return status_make(STATUS_INPUT,
+                               "%s: there is no mask of sequence %" PRIu64
+                               " of %s", data_index_path(s->mask), at,
+                               data_index_path(s->index));
+        if (data_index_length(s->mask, at) != weights_of(c, s->index, at))
+            return status_make(STATUS_INPUT,
+                               "%s: sequence %" PRIu64 " has %" PRIu64
+                               " weights, but %" PRIu64 " tokens in %s",
+                               data_index_path(s->mask), at,
+                               data_index_length(s->mask, at),
+                               weights_of(c, s->index, at),
+                               data_index_path(s->index));
+    }
+    return STATUS_NONE;
+}
+
+static Status open_stream(const DataConfig *c, const DataSource *source,
+                          uint64_t samples, Stream *s)
+{
+    STATUS_TRY(open_tokens(c, source->path, samples, s));
+    if (!source->mask)
+        return STATUS_NONE;
+    STATUS_TRY(data_index_open(source->mask, &s->mask));
+    if (c->kind == DATA_KIND_TEXT)
+        s->mask_before = data_index_pointer(s->index, 0);
+    return check_mask(c, s);
+}
+
 /* The weights as Megatron hands them on: normalised for the sizes, and once
  * more for the choice. */
 static Status open_blend(const DataConfig *c, double *shares, Data *d)
@@ -78,7 +122,7 @@ static Status open_blend(const DataConfig *c, double *shares, Data *d)
         shares[i] = c->sources[i].weight;
     data_blend_normalise(shares, c->sources_n);
     for (uint32_t i = 0; i < c->sources_n; i++)
-        STATUS_TRY(open_stream(c, c->sources[i].path,
+        STATUS_TRY(open_stream(c, &c->sources[i],
                                data_blend_reserve(shares[i], c->samples),
                                &d->streams[i]));
     data_blend_normalise(shares, c->sources_n);
@@ -103,7 +147,7 @@ static Status check_blend(const Data *d)
 static Status open_sources(const DataConfig *c, Data *d)
 {
     if (c->sources_n == 1)
-        return open_stream(c, c->sources[0].path, c->samples, &d->streams[0]);
+        return open_stream(c, &c->sources[0], c->samples, &d->streams[0]);
     double *shares = calloc(c->sources_n, sizeof *shares);
     if (!shares)
         return status_make(STATUS_SYSTEM, "out of memory");
@@ -112,54 +156,19 @@ static Status open_sources(const DataConfig *c, Data *d)
     return status ? status : check_blend(d);
 }
 
-/* The sequences that are read have as many weights as tokens. */
-static Status check_mask(const Stream *s, const DataIndex *mask)
-{
-    for (uint64_t i = 0; i < s->order.documents; i++) {
-        uint64_t at = s->order.document[i];
-
-        if (at >= data_index_sequences(mask))
-            return status_make(STATUS_INPUT,
-                               "%s: there is no mask of sequence %" PRIu64
-                               " of %s", data_index_path(mask), at,
-                               data_index_path(s->index));
-        if (data_index_length(mask, at) != data_index_length(s->index, at))
-            return status_make(STATUS_INPUT,
-                               "%s: sequence %" PRIu64 " has %" PRIu64
-                               " weights, but %" PRIu64 " tokens in %s",
-                               data_index_path(mask), at,
-                               data_index_length(mask, at),
-                               data_index_length(s->index, at),
-                               data_index_path(s->index));
-    }
-    return STATUS_NONE;
-}
-
-static Status open_mask(const DataConfig *c, Data *d)
-{
-    if (!c->mask)
-        return STATUS_NONE;
-    if (d->streams_n != 1 || (c->kind == DATA_KIND_TEXT && c->split))
-        return status_make(STATUS_INPUT,
-                           "%s: a mask belongs to one whole source", c->mask);
-    STATUS_TRY(data_index_open(c->mask, &d->mask));
-    return check_mask(&d->streams[0], d->mask);
-}
-
 static Status open_data(const DataConfig *c, Data *d)
 {
     STATUS_TRY(check_config(c));
     d->config = *c;
     d->config.sources = NULL;
-    d->config.split = d->config.mask = NULL;
+    d->config.split = NULL;
     if (c->kind == DATA_KIND_SYNTHETIC)
         return STATUS_NONE;
     d->streams = calloc(c->sources_n, sizeof *d->streams);
     if (!d->streams)
         return status_make(STATUS_SYSTEM, "out of memory");
     d->streams_n = c->sources_n;
-    STATUS_TRY(open_sources(c, d));
-    return open_mask(c, d);
+    return open_sources(c, d);
 }
 
 Status data_open(const DataConfig *config, Data **out_data)
@@ -183,9 +192,9 @@ void data_close(Data *d)
     for (uint32_t i = 0; i < d->streams_n; i++) {
         data_order_free(&d->streams[i].order);
         data_index_close(d->streams[i].index);
+        data_index_close(d->streams[i].mask);
     }
     data_blend_free(&d->blend);
-    data_index_close(d->mask);
     free(d->streams);
     free(d);
 }
@@ -225,32 +234,37 @@ static Status outside(const DataIndex *x, uint64_t index, uint64_t sequence,
 }
 
 /* Where a sample lies: in which stream, and its number there. */
-static const Stream *locate(const Data *d, uint64_t index, uint64_t *out_local)
+typedef struct {
+    const Stream *stream;
+    uint64_t index, local;
+} Sample;
+
+static Sample locate(const Data *d, uint64_t index)
 {
-    *out_local = index;
     if (d->streams_n == 1)
-        return &d->streams[0];
-    *out_local = d->blend.sample[index];
-    return &d->streams[d->blend.source[index]];
+        return (Sample){&d->streams[0], index, index};
+    return (Sample){&d->streams[d->blend.source[index]], index,
+                    d->blend.sample[index]};
 }
 
-/* From `x`, whose sequences are as long as those of the stream. */
-static Status read_stream(const Data *d, uint64_t index, const DataIndex *x,
-                          int64_t limit, int32_t *out)
+/* Tokens, or what lies beside them in `x` after `before` others. */
+static Status read_sample(const Data *d, const Sample *sample,
+                          const DataIndex *x, uint64_t before, int64_t limit,
+                          int32_t *out)
 {
-    uint64_t wanted = (uint64_t)d->config.seq_length + 1, at, offset, local;
-    const Stream *s = locate(d, index, &local);
+    uint64_t wanted = (uint64_t)d->config.seq_length + 1, at, offset;
+    const Stream *s = sample->stream;
     int64_t bad = 0;
 
-    x = x ? x : s->index;
-    data_order_find(&s->order, wanted - 1, local, &at, &offset);
+    data_order_find(&s->order, wanted - 1, sample->local, &at, &offset);
     while (wanted > 0) {
         uint64_t sequence = s->order.document[at++];
-        uint64_t n = data_index_length(x, sequence) - offset;
+        uint64_t n = data_index_length(s->index, sequence) - offset;
 
         n = MC_MIN(n, wanted);
-        if (data_index_copy(x, sequence, offset, n, limit, out, &bad) < n)
-            return outside(x, index, sequence, bad, limit);
+        if (data_index_copy(x, sequence, before + offset, n, limit, out,
+                            &bad) < n)
+            return outside(x, sample->index, sequence, bad, limit);
         out += n;
         wanted -= n;
         offset = 0;
@@ -269,18 +283,28 @@ static Status check_index(const Data *d, uint64_t index)
 
 Status data_sample(const Data *d, uint64_t index, int32_t *out_tokens)
 {
+    Sample sample;
+
     STATUS_TRY(check_index(d, index));
-    if (d->config.kind != DATA_KIND_SYNTHETIC)
-        return read_stream(d, index, NULL, d->config.vocab_size, out_tokens);
-    synthesise(&d->config, index, out_tokens);
-    return STATUS_NONE;
+    if (d->config.kind == DATA_KIND_SYNTHETIC) {
+        synthesise(&d->config, index, out_tokens);
+        return STATUS_NONE;
+    }
+    sample = locate(d, index);
+    return read_sample(d, &sample, sample.stream->index, 0,
+                       d->config.vocab_size, out_tokens);
 }
 
 Status data_sample_mask(const Data *d, uint64_t index, int32_t *out_weights)
 {
+    Sample sample = {0};
+
     STATUS_TRY(check_index(d, index));
-    if (d->mask)
-        return read_stream(d, index, d->mask, INT32_MAX, out_weights);
+    if (d->config.kind != DATA_KIND_SYNTHETIC)
+        sample = locate(d, index);
+    if (sample.stream && sample.stream->mask)
+        return read_sample(d, &sample, sample.stream->mask,
+                           sample.stream->mask_before, INT32_MAX, out_weights);
     for (int64_t i = 0; i <= d->config.seq_length; i++)
         out_weights[i] = 1;
     return STATUS_NONE;

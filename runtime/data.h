@@ -34,6 +34,7 @@ typedef enum {
 typedef struct {
     const char *path; /* a prefix of .bin/.idx, or the text file */
     double weight;    /* relative; only looked at if there are several */
+    const char *mask; /* a prefix of .bin/.idx, or NULL: every token counts */
 } DataSource;
 
 typedef struct {
@@ -41,7 +42,6 @@ typedef struct {
     const DataSource *sources; /* none if synthetic, one if text */
     uint32_t sources_n;
     const char *split; /* "969,30,1", or NULL: every part is the whole */
-    const char *mask;  /* a prefix of .bin/.idx, or NULL: every token counts */
     DataPart part;
     int64_t seed; /* 0 .. 2^32-1 */
     int64_t seq_length;
@@ -56,8 +56,8 @@ typedef struct Data Data;
 
 /* Opens every source and builds the order.  Touches no token.
  *
- * A mask is a data set like the (only) source: sequence for sequence as long,
- * a text file being one sequence.  In place of each token it has the weight of
+ * A mask is a data set like its source: sequence for sequence as long, a whole
+ * text file being one sequence.  In place of each token it has the weight of
  * that token's loss where it is the target. */
 MC_MUST_USE Status data_open(const DataConfig *config, Data **out_data);
 void data_close(Data *data);
@@ -67,7 +67,7 @@ void data_close(Data *data);
 MC_MUST_USE Status data_sample(const Data *data, uint64_t index,
                                int32_t *out_tokens);
 
-/* The same of the mask: seq_length + 1 weights, all 1 without one. */
+/* The same of its mask: seq_length + 1 weights, all 1 without one. */
 MC_MUST_USE Status data_sample_mask(const Data *data, uint64_t index,
                                     int32_t *out_weights);
 

@@ -6,64 +6,30 @@
  */
 #include "runtime/data_priv.h"
 
+#include "base/split.h"
+
 #include <math.h>
-#include <stdlib.h>
 
 static const char *const part_names[DATA_PARTS] = {"training", "validation",
                                                    "test"};
 
-/* One non-negative number at *at, up to a comma or the end. */
-static bool take_weight(const char **at, double *out)
-{
-    char text[32];
-    size_t n = strcspn(*at, ",");
-
-    *at += strspn(*at, " ");
-    n = strcspn(*at, ",");
-    size_t used = n;
-    while (used && (*at)[used - 1] == ' ')
-        used--;
-    if (used == 0 || used >= sizeof text)
-        return false;
-    memcpy(text, *at, used);
-    text[used] = 0;
-    *at += n;
-    return str_to_double(text, out) && *out >= 0;
-}
-
-static bool parse(const char *split, double *out_weights)
-{
-    const char *at = split;
-
-    for (int i = 0; i < DATA_PARTS; i++) {
-        out_weights[i] = 0;
-        if (i > 0 && *at == 0)
-            continue;
-        if (i > 0)
-            at++;
-        if (!take_weight(&at, &out_weights[i]))
-            return false;
-    }
-    return *at == 0;
-}
-
 Status data_split_range(const char *split, DataPart part, uint64_t n,
                         uint64_t *out_first, uint64_t *out_end)
 {
-    double weights[DATA_PARTS], sum = 0, end = 0, first = 0;
+    double weights[SPLIT_PARTS], sum = 0, end = 0, first = 0;
 
     if (!split) {
         *out_first = 0;
         *out_end = n;
         return STATUS_NONE;
     }
-    if (!parse(split, weights))
+    if (!split_parse(split, weights))
         return status_make(STATUS_INPUT,
                            "data.split: \"%s\" is not up to three weights "
                            "such as \"969,30,1\"", split);
     for (int i = 0; i < DATA_PARTS; i++)
         sum += weights[i];
-    for (int i = 0; i <= (int)part && sum > 0; i++) {
+    for (int i = 0; i <= (int)part; i++) {
         first = end;
         end = first + weights[i] / sum;
     }

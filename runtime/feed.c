@@ -41,7 +41,6 @@ static Status open_data(const Feed *f, uint64_t seed, uint64_t samples,
         .sources = sources,
         .sources_n = d->sources.n,
         .split = d->split ? plan_text(f->plan, d->split) : NULL,
-        .mask = d->mask ? plan_text(f->plan, d->mask) : NULL,
         .part = d->valid ? DATA_VALID : DATA_TRAIN,
         .seed = (int64_t)seed,
         .seq_length = f->plan->training.v->seq_length,
@@ -63,8 +62,9 @@ static Status open_source(const Feed *f, uint64_t seed, int64_t samples,
         return status_make(STATUS_SYSTEM, "no memory for the datasets");
     for (uint32_t i = 0; i < r.n; i++) {
         const PlanSource *source = &f->plan->sources.v[r.first + i];
-        sources[i] =
-            (DataSource){plan_text(f->plan, source->path), source->weight};
+        sources[i] = (DataSource){
+            plan_text(f->plan, source->path), source->weight,
+            source->mask ? plan_text(f->plan, source->mask) : NULL};
     }
     failed = open_data(f, seed, (uint64_t)samples, sources, s);
     free(sources);
@@ -141,7 +141,7 @@ static Status count_targets(Feed *f)
     double sum = 0;
 
     f->batch.targets = (double)f->batch.samples * (double)seq;
-    if (!f->now->row->mask)
+    if (!f->now->row->masked)
         return STATUS_NONE;
     for (int64_t i = 0; i < f->batch.samples; i++) {
         STATUS_TRY(data_sample_mask(f->now->data, (uint64_t)(f->first + i),

@@ -159,7 +159,7 @@ typedef enum {
 
 typedef struct {
     PlanStr path; /* the text file, or the prefix of .bin and .idx */
-    uint32_t reserved;
+    PlanStr mask; /* the prefix of .bin and .idx with its weights, or none */
     double weight;
 } PlanSource;
 
@@ -168,7 +168,7 @@ typedef struct {
 typedef struct {
     uint32_t kind;     /* PlanDataKind */
     PlanStr split;     /* "969,30,1", or none */
-    PlanStr mask;      /* the prefix of .bin and .idx with weights, or none */
+    uint32_t masked;   /* some source has a mask */
     uint32_t valid;    /* the validation part: of `split`, or made up */
     PlanRange sources; /* none if synthetic, one if text */
     int64_t vocab;     /* unpadded: every token is below it */
@@ -529,7 +529,9 @@ uint32_t plan_add_kernel(PlanBuilder *b, const char *symbol, uint32_t phases,
 uint32_t plan_add_gemm(PlanBuilder *b, const PlanGemm *g);
 uint32_t plan_add_collective(PlanBuilder *b, const PlanCollective *c);
 void plan_add_member(PlanBuilder *b, uint32_t atom, uint32_t value);
-void plan_add_source(PlanBuilder *b, const char *path, double weight);
+/* `mask` may be NULL. */
+void plan_add_source(PlanBuilder *b, const char *path, const char *mask,
+                     double weight);
 
 /* A tensor, then its dimensions, then its fields.  Row numbers in `t` and `f`
  * (dims, fields, splits) are filled in here. */

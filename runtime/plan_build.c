@@ -214,10 +214,15 @@ void plan_add_member(PlanBuilder *b, uint32_t atom, uint32_t value)
     vec_push(&b->members, ((PlanMember){atom, value}));
 }
 
-void plan_add_source(PlanBuilder *b, const char *path, double weight)
+void plan_add_source(PlanBuilder *b, const char *path, const char *mask,
+                     double weight)
 {
-    vec_push(&b->sources, ((PlanSource){plan_add_text(b, path), 0, weight}));
+    PlanSource source = {plan_add_text(b, path),
+                         mask ? plan_add_text(b, mask) : PLAN_NONE, weight};
+
+    vec_push(&b->sources, source);
     vec_last(&b->data).sources.n++;
+    vec_last(&b->data).masked |= mask != NULL;
 }
 
 /* ---- tensors ------------------------------------------------------------- */
@@ -335,6 +340,7 @@ PlanData *plan_add_valid(PlanBuilder *b)
     PlanData d = b->data.v[0];
 
     d.sources = (PlanRange){b->sources.n, 0};
+    d.masked = 0;
     vec_push(&b->data, d);
     return &vec_last(&b->data);
 }

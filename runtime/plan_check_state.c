@@ -55,6 +55,7 @@ bool plan_check_training(PlanCheck *c, const PlanTraining *t)
 bool plan_check_source(PlanCheck *c, const PlanSource *s)
 {
     return plan_must_text(c, s->path, "path") &&
+           plan_must_text(c, s->mask, "mask") &&
            plan_must_finite(c, s->weight, "weight");
 }
 
@@ -79,11 +80,8 @@ bool plan_check_data(PlanCheck *c, const PlanData *d)
 
     return plan_must(c, d->kind <= PLAN_DATA_INDEXED, "kind is %u", d->kind) &&
            plan_must_text(c, d->split, "split") &&
-           plan_must_text(c, d->mask, "mask") &&
+           plan_must(c, d->masked <= 1, "masked is no flag") &&
            plan_must(c, d->valid <= 1, "valid is no flag") &&
-           plan_must(c, !d->mask || (d->kind != PLAN_DATA_SYNTHETIC &&
-                                     d->sources.n == 1),
-                     "a mask of no single source") &&
            plan_must_range(c, d->sources, c->p->sources.n, "sources") &&
            plan_must(c, d->kind == PLAN_DATA_SYNTHETIC || d->sources.n,
                      "no sources") &&

@@ -307,7 +307,7 @@ static Status one_step(Train *t)
     t->now.seconds = mc_seconds() - start;
     t->now.lr = learning_rate(t);
     t->now.tokens = t->batch.samples * t->plan->training.v->seq_length;
-    t->now.targets = t->plan->data.v->mask ? t->batch.targets : -1;
+    t->now.targets = t->plan->data.v->masked ? t->batch.targets : -1;
     scale(t);
     STATUS_TRY(evaluate(t));
     STATUS_TRY(report(t));

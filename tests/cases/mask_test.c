@@ -260,6 +260,81 @@ static void no_target_in_the_file(void **state)
     assert_true(case_metric("masked", 5, "grad_norm") == 0);
 }
 
+/* ---- blends and parts ---------------------------------------------------- */
+
+/* A second set of as many other tokens, and its weights. */
+static void pack_second(const char *pattern)
+{
+    assert_int_equal(
+        case_shell("awk 'BEGIN {for (i = 0; i < 257; i++) "
+                   "print (i * i * 3 + 5 * i) %% 95}' >tokens && "
+                   "awk 'BEGIN {for (i = 0; i < 257; i++) print %s}' >weights "
+                   "&& $MEGAC data pack tokens --tokens ids -o second && "
+                   "$MEGAC data pack weights --tokens ids --dtype uint8 "
+                   "-o second-mask", pattern), 0);
+}
+
+/* The loss of the first step of both sets, as many samples of one as of the
+ * other, under `masks`. */
+static double blended_loss(const char *masks, double *out_targets)
+{
+    char sets[256];
+
+    snprintf(sets, sizeof sets, "data.train=[corpus,second] data.loss_mask=%s",
+             masks);
+    case_train("blend", sets);
+    *out_targets = masks[0] == '[' ? case_metric("blend", 1, "targets") : 0;
+    return case_metric("blend", 1, "loss");
+}
+
+/* Of 8 samples of 32 targets 4 come from either set: where nothing of one
+ * counts, the loss is the mean over the other, and the mean of these two is
+ * that over all. */
+static void each_path_of_a_blend(void **state)
+{
+    double n, m, none, a, b, all;
+
+    (void)state;
+    pack_masked("0");
+    pack_second("0");
+    b = blended_loss("[mask,null]", &n);
+    a = blended_loss("[null,second-mask]", &m);
+    all = blended_loss("null", &none);
+    assert_true(n == 128 && m == 128);
+    assert_true(fabs(a - b) > 1e-3);
+    assert_true(fabs(all - (a + b) / 2) < 1e-5);
+    assert_true(blended_loss("[mask,second-mask]", &none) == 0 && none == 0);
+}
+
+/* Trains on the first three quarters of a text, and validates with the last;
+ * bytes i count where an expression of awk says so. */
+static void train_parts(const char *count)
+{
+    assert_int_equal(
+        case_shell("awk 'BEGIN {for (i = 0; i < 1028; i++) "
+                   "printf \"%%c\", 33 + (i * i * 7 + i) %% 60}' >text && "
+                   "awk 'BEGIN {for (i = 0; i < 1028; i++) print (%s)}' "
+                   ">weights && $MEGAC data pack weights --tokens ids "
+                   "--dtype uint8 -o mask", count), 0);
+    case_train("parts", "data.train={\"text\":\"text\"} data.loss_mask=mask "
+                        "data.split=3,1 training.eval.interval=1 "
+                        "training.eval.steps=1");
+}
+
+/* Each part finds its own weights. */
+static void parts_of_a_text(void **state)
+{
+    (void)state;
+    train_parts("i < 771");
+    assert_true(case_metric("parts", 1, "targets") == 8 * 32);
+    assert_true(case_metric("parts", 1, "loss") > 1);
+    assert_true(case_metric("parts", 1, "valid_loss") == 0);
+    train_parts("i >= 771");
+    assert_true(case_metric("parts", 1, "targets") == 0);
+    assert_true(case_metric("parts", 1, "loss") == 0);
+    assert_true(case_metric("parts", 1, "valid_loss") > 1);
+}
+
 /* A mask that does not lie beside the tokens. */
 static void mask_of_other_tokens(void **state)
 {
@@ -287,6 +362,8 @@ int main(void)
         cmocka_unit_test(masks_on_any_split),
         cmocka_unit_test(weights_are_weights),
         cmocka_unit_test(no_target_in_the_file),
+        cmocka_unit_test(each_path_of_a_blend),
+        cmocka_unit_test(parts_of_a_text),
         cmocka_unit_test(mask_of_other_tokens),
     };
 

@@ -53,7 +53,7 @@ static const Rejected rejected[] = {
      "parallel.account_for_loss=true",
      {"num_layers = 7 plus 2 for embedding and loss = 9", "pp = 4"}},
     {"MC-31", "data.loss_mask=first-four",
-     {"loss_mask weighs the tokens of one file, but data.train is made up"}},
+     {"loss_mask weighs the tokens of files, but data.train is made up"}},
     {"MC-50", "parallel.tp=2 parallel.gather_logits=true",
      {"`parallel` has no key `gather_logits`"}},
     {"MC-55", "parallel.dp_replicate=2 parallel.dp_shard=4",

@@ -57,7 +57,7 @@ static void read_all(const DataIndex *x)
 
 static void read_samples(void)
 {
-    DataSource source = {prefix, 1};
+    DataSource source = {prefix, 1, NULL};
     DataConfig c = {.kind = DATA_KIND_INDEXED, .sources = &source,
                     .sources_n = 1, .seq_length = 7, .vocab_size = INT32_MAX,
                     .samples = 9};

@@ -174,7 +174,7 @@ static void check_order(const GoldenOrder *g)
     Data *d;
 
     for (int i = 0; i < SOURCES; i++)
-        sources[i] = (DataSource){prefixes[i], golden_weights[i]};
+        sources[i] = (DataSource){prefixes[i], golden_weights[i], NULL};
     DataConfig c = config_of(g, sources);
     ok(data_open(&c, &d));
     for (uint64_t i = 0; i < g->samples; i++) {
@@ -256,7 +256,7 @@ static void test_samples_run_over_the_epoch(void **state)
     for (int i = 0; i < 101; i++)
         bytes[i] = (uint8_t)i;
     put_file(in_home("text"), bytes, sizeof bytes);
-    DataSource source = {in_home("text"), 1};
+    DataSource source = {in_home("text"), 1, NULL};
     DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source,
                     .sources_n = 1, .seed = 7, .seq_length = 10,
                     .vocab_size = 256, .samples = 12};
@@ -283,7 +283,7 @@ static void test_text_is_split_by_bytes(void **state)
     for (int i = 0; i < 1000; i++)
         bytes[i] = i < 900 ? 'a' : 'b';
     put_file(in_home("halves"), bytes, sizeof bytes);
-    DataSource source = {in_home("halves"), 1};
+    DataSource source = {in_home("halves"), 1, NULL};
     DataConfig c = {.kind = DATA_KIND_TEXT, .sources = &source,
                     .sources_n = 1, .split = "9, 1", .part = DATA_VALID,
                     .seq_length = 4, .vocab_size = 256, .samples = 24};
@@ -421,7 +421,7 @@ static void test_missing_files(void **state)
 
 static void test_token_outside_of_vocabulary(void **state)
 {
-    DataSource source = {prefixes[0], 1};
+    DataSource source = {prefixes[0], 1, NULL};
     DataConfig c = {.kind = DATA_KIND_INDEXED, .sources = &source,
                     .sources_n = 1, .seq_length = 16, .vocab_size = 20000,
                     .samples = 200};
@@ -449,7 +449,7 @@ static void expect_open_fails(DataConfig c, const char *message)
 
 static void test_bad_configurations(void **state)
 {
-    DataSource sources[2] = {{prefixes[0], 1}, {prefixes[1], 0}};
+    DataSource sources[2] = {{prefixes[0], 1, NULL}, {prefixes[1], 0, NULL}};
     DataConfig c = {.kind = DATA_KIND_INDEXED, .sources = sources,
                     .sources_n = 1, .seq_length = 16, .vocab_size = 50000,
                     .samples = 20};
@@ -471,7 +471,7 @@ static void test_bad_configurations(void **state)
     c.seed = -1;
     expect_open_fails(c, "training.seed");
     put_file(in_home("empty"), "", 0);
-    DataSource empty = {in_home("empty"), 1};
+    DataSource empty = {in_home("empty"), 1, NULL};
     expect_open_fails((DataConfig){.kind = DATA_KIND_TEXT, .sources = &empty,
                                    .sources_n = 1, .seq_length = 1,
                                    .vocab_size = 256, .samples = 1},
