@@ -197,8 +197,8 @@ LayoutId model_weight_layout(Model *x, const char *dims, bool expert)
 
 /* ---- shares of replicas -------------------------------------------------- */
 
-/* Of dense weights the ranks of dp and cp, of experts' those of edp; the slowest
- * axis first, so that one group numbers them. */
+/* Of dense weights the ranks of dp and cp, of experts' those of edp; the
+ * slowest axis first, so that one group numbers them. */
 static uint8_t replica_atoms(const Model *x, bool expert, uint8_t *out)
 {
     bool dp_slower = stride_of(x, GRID_DP) > stride_of(x, GRID_CP);

@@ -13,23 +13,7 @@
  * is reduced once, where it rests.  A value with a hint takes the hint's layout
  * as soon as it exists; that is the only place where one is imposed.
  */
-#include "passes/passes.h"
-
-typedef struct {
-    ValueId from, to;
-    LayoutId layout;
-} Conversion;
-
-/* One function being laid out. */
-typedef struct {
-    Module *m;
-    bool *done;        /* by FuncId */
-    bool *grad_rests;  /* by TensorId: rest[FIELD_GRAD] is settled */
-    FuncId f;
-    ValueMap now;      /* a value -> the version with its hint's layout */
-    Vec(Conversion) made;
-    Vec(uint32_t) goal; /* by ValueId: tensor it is accumulated into, or 0 */
-} Place;
+#include "passes/layout_priv.h"
 
 static const Layout *layout_at(const Module *m, ValueId v)
 {
@@ -50,8 +34,6 @@ static Layout restricted(const Layout *l, const Type *t)
 
 /* ---- conversions --------------------------------------------------------- */
 
-static ValueId convert(Place *p, ValueId v, LayoutId to);
-
 static bool is_generator(const Module *m, ValueId v)
 {
     Op op = (Op)m->nodes.v[m->values.v[v.i].def.i].op;
@@ -69,7 +51,7 @@ static ValueId regenerate(Place *p, ValueId v, LayoutId to)
     for (uint32_t i = 0; i < node_of(m, def)->nargs; i++) {
         ValueId arg = node_arg(m, node_of(m, def), i);
         Layout l = restricted(layout_of(m, to), value_type(m, arg));
-        vmap_set(&map, arg, convert(p, arg, layout_intern(m, &l)));
+        vmap_set(&map, arg, place_convert(p, arg, layout_intern(m, &l)));
     }
     copy = node_copy(m, p->f, def, &map);
     vmap_free(&map);
@@ -78,7 +60,7 @@ static ValueId regenerate(Place *p, ValueId v, LayoutId to)
     return v;
 }
 
-static ValueId convert(Place *p, ValueId v, LayoutId to)
+ValueId place_convert(Place *p, ValueId v, LayoutId to)
 {
     Module *m = p->m;
     const Value old = *value_of(m, v);
@@ -224,7 +206,7 @@ static char linearity(const Node *n, uint32_t i)
     return i < len ? lin[i] : lin[len - 1];
 }
 
-static AxisSet sum_of(const Module *m, ValueId v)
+AxisSet place_sum(const Module *m, ValueId v)
 {
     const Layout *l = layout_at(m, v);
 
@@ -240,7 +222,7 @@ static AxisSet joint_sum(Place *p, const Node *n)
 
     for (uint32_t i = 0; i < n->nargs; i++) {
         ValueId v = node_arg(p->m, n, i);
-        AxisSet sum = sum_of(p->m, v);
+        AxisSet sum = place_sum(p->m, v);
         if (sum == 0 && value_type(p->m, v)->ndim > 0)
             return 0;
         all |= sum;
@@ -252,7 +234,7 @@ static AxisSet joint_sum(Place *p, const Node *n)
  * it.  Of separately linear operands, one. */
 static AxisSet kept_sum(Place *p, const Node *n, uint32_t i, AxisSet used)
 {
-    AxisSet sum = sum_of(p->m, node_arg(p->m, n, i));
+    AxisSet sum = place_sum(p->m, node_arg(p->m, n, i));
     char lin = linearity(n, i);
 
     if (lin == 'j')
@@ -260,14 +242,14 @@ static AxisSet kept_sum(Place *p, const Node *n, uint32_t i, AxisSet used)
     if (lin == '-' || (sum & used))
         return 0;
     for (uint32_t k = 0; lin == 's' && k < n->nargs; k++)
-        if (k != i && sum_of(p->m, node_arg(p->m, n, k)))
+        if (k != i && place_sum(p->m, node_arg(p->m, n, k)))
             return 0;
     return sum;
 }
 
 /* ---- nodes with a signature ---------------------------------------------- */
 
-static void set_arg(Place *p, NodeId id, uint32_t i, ValueId v)
+void place_set_arg(Place *p, NodeId id, uint32_t i, ValueId v)
 {
     p->m->args.v[node_of(p->m, id)->arg + i] = v;
 }
@@ -328,112 +310,9 @@ static void lay_by_signature(Place *p, NodeId id)
         Layout l =
             split_part(&n, &c.want, value_type(p->m, v), i, op_arg_whole);
         l.partial = kept[i];
-        set_arg(p, id, i, convert(p, v, layout_intern(p->m, &l)));
+        place_set_arg(p, id, i, place_convert(p, v, layout_intern(p->m, &l)));
     }
     lay_results(p, node_of(p->m, id), &c.want, sums);
-}
-
-/* ---- state --------------------------------------------------------------- */
-
-static LayoutId completed(Module *m, LayoutId l)
-{
-    Layout whole = *layout_of(m, l);
-
-    whole.partial = whole.partial_max = 0;
-    return layout_intern(m, &whole);
-}
-
-/* A node `flatten` or `unflatten` of v; the result is named as v is. */
-static ValueId reshape(Place *p, Op op, ValueId v, TypeId like, LayoutId layout)
-{
-    Module *m = p->m;
-    Type type = *type_of(m, like);
-    Value old = *value_of(m, v);
-    TypeId to;
-    NodeId n;
-
-    type.dtype = type_of(m, old.type)->dtype;
-    to = type_intern(m, &type);
-    n = node_new(m, p->f, op, &v, 1, (AttrsId){0}, &to, 1,
-                 node_of(m, old.def)->loc);
-    v = node_res(node_of(m, n), 0);
-    value_of(m, v)->layout = layout;
-    value_of(m, v)->name = old.name;
-    return v;
-}
-
-/* From here on the node names the lines of its tensor. */
-static void name_lines(Module *m, NodeId id)
-{
-    AttrsId attrs =
-        attrs_with(m, node_of(m, id)->attrs, attr_of_int(AK_FLAT, 1));
-
-    node_of(m, id)->attrs = attrs;
-}
-
-/* The first accumulation settles how a gradient rests: split as the tensor
- * says, a sum over what is left. */
-static void settle_grad(Place *p, TensorId t, Field field, ValueId v)
-{
-    Tensor *tensor = tensor_of(p->m, t);
-    Layout l = *layout_of(p->m, tensor->rest[field]);
-
-    if (p->grad_rests[t.i])
-        return;
-    l.partial = sum_of(p->m, v) & ~layout_split_axes(&p->m->mesh, &l);
-    tensor->rest[field] = layout_intern(p->m, &l);
-    p->grad_rests[t.i] = true;
-}
-
-/* The lines of a gradient, as large a sum as it is. */
-static ValueId flatten(Place *p, const Tensor *t, Field field, ValueId v)
-{
-    Module *m = p->m;
-    Layout shaped = tensor_layout(m, t, field);
-    Layout lines = *layout_of(m, flat_gathered(m, t, t->rest[field]));
-
-    lines.partial = sum_of(m, v) & ~layout_split_axes(&m->mesh, &lines);
-    shaped.partial = lines.partial;
-    v = convert(p, v, layout_intern(m, &shaped));
-    return reshape(p, OP_FLATTEN, v, t->flat, layout_intern(m, &lines));
-}
-
-/* Of a gradient of which a rank has a share, lines are added. */
-static void lay_accum(Place *p, NodeId id)
-{
-    Module *m = p->m;
-    const Node n = *node_of(m, id);
-    TensorId t = attr_tensor(m, n.attrs, AK_TENSOR);
-    Field field = (Field)attr_int(m, n.attrs, AK_FIELD, 0);
-    ValueId v = node_arg(m, &n, 0);
-    Tensor tensor;
-    Layout to;
-
-    settle_grad(p, t, field, v);
-    tensor = *tensor_of(m, t);
-    to = tensor_layout(m, &tensor, field);
-    if (flat_is_shared(m, &tensor, field)) {
-        v = flatten(p, &tensor, field, v);
-        to = *layout_of(m, tensor.rest[field]);
-        name_lines(m, id);
-    }
-    set_arg(p, id, 0, convert(p, v, layout_intern(m, &to)));
-}
-
-static void lay_state(Place *p, NodeId id)
-{
-    Module *m = p->m;
-    const Node n = *node_of(m, id);
-    const Tensor *t = tensor_of(m, attr_tensor(m, n.attrs, AK_TENSOR));
-    Field field = (Field)attr_int(m, n.attrs, AK_FIELD, 0);
-    bool lines = attr_int(m, n.attrs, AK_FLAT, 0) != 0;
-    Layout shaped = tensor_layout(m, t, field);
-    LayoutId rest = lines ? t->rest[field] : layout_intern(m, &shaped);
-
-    if (n.op == OP_READ)
-        value_of(m, node_res(&n, 0))->layout = rest;
-    if (n.op == OP_WRITE)
-        set_arg(p, id, 0, convert(p, node_arg(m, &n, 0), rest));
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -497,7 +376,7 @@ static void lay_call(Place *p, NodeId id)
     }
     for (uint32_t i = 0; i < n.nargs; i++) {
         LayoutId l = value_of(m, func_of(m, callee)->params.v[i])->layout;
-        set_arg(p, id, i, convert(p, node_arg(m, &n, i), l));
+        place_set_arg(p, id, i, place_convert(p, node_arg(m, &n, i), l));
     }
     for (uint32_t i = 0; i < n.nres; i++)
         value_of(m, node_res(&n, i))->layout =
@@ -512,10 +391,10 @@ static void lay_node(Place *p, NodeId id)
 
     switch (n.op) {
     case OP_READ: case OP_WRITE: case OP_CLEAR:
-        lay_state(p, id);
+        place_state(p, id);
         break;
     case OP_ACCUM:
-        lay_accum(p, id);
+        place_accum(p, id);
         break;
     case OP_CALL:
         lay_call(p, id);
@@ -535,34 +414,10 @@ static void impose_hint(Place *p, ValueId v)
 
     if (named.i == 0 || named.i == value_of(p->m, v)->layout.i)
         return;
-    c = convert(p, v, named);
+    c = place_convert(p, v, named);
     value_of(p->m, v)->hint = (Sym){0};
     value_of(p->m, c)->hint = hint;
     vmap_set(&p->now, v, c);
-}
-
-/* A parameter of which a rank has a share is read as lines, and gathered where
- * the model uses it. */
-static void gather_weight(Place *p, NodeId id)
-{
-    Module *m = p->m;
-    const Node n = *node_of(m, id);
-    Field field = (Field)attr_int(m, n.attrs, AK_FIELD, 0);
-    Tensor t = *tensor_of(m, attr_tensor(m, n.attrs, AK_TENSOR));
-    Layout use = tensor_layout(m, &t, field);
-    ValueId v = n.res;
-    Type type = *type_of(m, t.flat);
-
-    if (attr_int(m, n.attrs, AK_FLAT, 0) || !flat_is_shared(m, &t, field))
-        return;
-    type.dtype = t.field_dtype[field];
-    name_lines(m, id);
-    value_of(m, v)->type = type_intern(m, &type);
-    value_of(m, v)->layout = t.rest[field];
-    vmap_set(&p->now, v,
-             reshape(p, OP_UNFLATTEN,
-                     convert(p, v, flat_gathered(m, &t, t.rest[field])), t.type,
-                     layout_intern(m, &use)));
 }
 
 static void find_goals(Place *p, const Func *fn)
@@ -580,6 +435,14 @@ static void find_goals(Place *p, const Func *fn)
     }
 }
 
+static LayoutId completed(Module *m, LayoutId l)
+{
+    Layout whole = *layout_of(m, l);
+
+    whole.partial = whole.partial_max = 0;
+    return layout_intern(m, &whole);
+}
+
 /* Carried results come back in the layout of the parameter they feed; other
  * results are complete. */
 static void settle_results(Place *p, const Node *call)
@@ -595,7 +458,7 @@ static void settle_results(Place *p, const Node *call)
                 carry++;
             to = value_of(m, func_of(m, p->f)->params.v[carry++])->layout;
         }
-        v = convert(p, v, to);
+        v = place_convert(p, v, to);
         func_of(m, p->f)->results.v[i] = v;
     }
 }
@@ -615,12 +478,12 @@ static void lay_function(Place *outer, FuncId f, const Node *call)
     for (uint32_t i = 0; i < old.body.n; i++) {
         NodeId id = old.body.v[i];
         for (uint32_t k = 0; k < node_of(m, id)->nargs; k++)
-            set_arg(&p, id, k,
+            place_set_arg(&p, id, k,
                     vmap_get(&p.now, node_arg(m, node_of(m, id), k)));
         lay_node(&p, id);
         vec_push(&func_of(m, f)->body, id);
         if (node_of(m, id)->op == OP_READ)
-            gather_weight(&p, id);
+            place_gather(&p, id);
         for (uint32_t k = 0; k < node_of(m, id)->nres; k++)
             impose_hint(&p, node_res(node_of(m, id), k));
     }

@@ -14,8 +14,9 @@
  * value.
  *
  * Everything is spelled per logical tensor, for all its layers at once, and in
- * the lines of what lies flat: zeros behind it stay zeros.  The norm adds up sums of squares; which ranks hold copies and which hold parts
- * is the layouts' business, so every element counts once by construction.
+ * the lines of what lies flat: zeros behind it stay zeros.  The norm adds up
+ * sums of squares; which ranks hold copies and which hold parts is the layouts'
+ * business, so every element counts once by construction.
  */
 #include "passes/passes.h"
 

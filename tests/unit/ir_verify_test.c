@@ -282,7 +282,7 @@ static const Fault layout_faults[] = {
     {"%lines.2 = flatten %4 : f32[n=8, w=3] {n@tp +dp}",
      "%lines.2 = flatten %4 : f32[n=8, w=3] {n@tp}",
      "its lines are not split as the value"},
-    {"%m = read {tensor=@gate, field=m}", "%m = read {tensor=@gate, field=grad}",
+    {"read {tensor=@gate, field=m}", "read {tensor=@gate, field=grad}",
      "takes for whole what a rank has a share of"},
     {"grad f32 {g@tp.0 +tp.1.dp}", "grad f32 {g@tp.0 +dp}",
      "a product is a partial sum over other axes"},

@@ -232,8 +232,8 @@ static void layouts_start_equal(void **state)
     rank_close(&one);
 }
 
-/* What three ranks hold, end to end, is what one has, and zeros; a share that is
- * loaded is the one that was drawn. */
+/* What three ranks hold, end to end, is what one has, and zeros; a share that
+ * is loaded is the one that was drawn. */
 static void shares_start_equal(void **state)
 {
     const char zeros[2 * 4] = {0};

@@ -89,8 +89,8 @@ static void three_ranks_hold_a_third(void **state)
 }
 
 /* A third of a table of 67 tokens and 62 numbers each is 1,385 = 5 * 277, of 71
- * tokens 1,468 = 2 * 734 (rounded up), of 73 tokens 1,509 = 3 * 503.  A third of
- * 76 tokens, 1,571, is prime: two lines of 1,024, padded. */
+ * tokens 1,468 = 2 * 734 (rounded up), of 73 tokens 1,509 = 3 * 503.  Of 76
+ * tokens it is 1,571, a prime: two lines of 1,024, padded. */
 static void lines_divide_a_share(void **state)
 {
     static const int64_t rows[][4] = {/* tokens, share, n, w */
