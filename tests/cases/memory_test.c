@@ -80,6 +80,56 @@ static void no_parameter_is_lost(void **state)
     }
 }
 
+/* ---- sharded state ------------------------------------------------------- */
+
+/* Numbers of each tensor: of a layer q, k and v together, proj, gate and up
+ * together, down, two norms; embedding, head and the last norm. */
+static const int64_t of_layer[] = {8192, 4096, 16384, 8192, 64, 64};
+static const int64_t of_model[] = {16384, 16384, 64};
+
+static int64_t shares(const int64_t *numbers, size_t n, int64_t replicas)
+{
+    int64_t sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (numbers[i] + replicas - 1) / replicas;
+    return sum;
+}
+
+/* 3 divides none of these tensors, and yet 24, 48 and 96 replicas hold a 24th,
+ * 48th and 96th of each, rounded up to a number: of parameters, of gradients,
+ * and of both of Adam's moments. */
+static void any_replicas_share_all_tensors(void **state)
+{
+    static const int64_t replicas[] = {24, 48, 96};
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(replicas); i++) {
+        long long n = replicas[i];
+        int64_t bytes = 4 * (4 * shares(of_layer, MC_LEN(of_layer), n) +
+                             shares(of_model, MC_LEN(of_model), n));
+        char sets[512];
+        json_t *stages, *stage;
+        snprintf(sets, sizeof sets,
+                 "model.num_attention_heads=4 model.num_query_groups=2 "
+                 "model.kv_channels=16 model.vocab_size=256 "
+                 "training.micro_batch_size=1 training.optimizer.type=adamw "
+                 "parallel.sharding=optim_grads_params parallel.dp=%lld "
+                 "training.global_batch_size=%lld",
+                 n, n);
+        stages = case_inspect("memory", sets);
+        stage = json_array_get(stages, 0);
+        assert_int_equal(json_integer_value(case_member(stage, "bytes.params")),
+                         bytes);
+        assert_int_equal(json_integer_value(case_member(stage, "bytes.grads")),
+                         bytes);
+        assert_int_equal(
+            json_integer_value(case_member(stage, "bytes.optimizer")),
+            2 * bytes);
+        json_decref(stages);
+    }
+}
+
 /* ---- MC-68 --------------------------------------------------------------- */
 
 static void expect_in_flight(const char *sets, const int64_t *expected)
@@ -268,6 +318,7 @@ int main(void)
         cmocka_unit_test(parameters_of_each_stage),
         cmocka_unit_test(bytes_of_each_stage),
         cmocka_unit_test(no_parameter_is_lost),
+        cmocka_unit_test(any_replicas_share_all_tensors),
         cmocka_unit_test(microbatches_in_flight),
         cmocka_unit_test(activations_follow),
         cmocka_unit_test(too_many_ranks_are_not_started),
