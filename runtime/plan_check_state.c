@@ -171,8 +171,8 @@ static bool dense_bytes(PlanCheck *c, const PlanTensor *t, const PlanField *f,
     *out = (uint64_t)(first - 1) * f->pitch + run;
     return plan_must(c,
                      f->pitch % each == 0 && f->pitch >= run &&
-                         f->pitch < (uint64_t)1 << PLAN_EXTENT_BITS &&
-                         first < (int64_t)1 << 20,
+                         f->pitch < ((uint64_t)1 << PLAN_EXTENT_BITS) /
+                                        (uint64_t)first,
                      "wrong pitch");
 }
 
