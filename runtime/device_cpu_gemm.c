@@ -1,11 +1,11 @@
 /* device_cpu_gemm.c - the plan's matrix products as oneDNN primitives.
  *
- * Each row of the gemm table becomes one matmul primitive when the plan is
- * loaded: transposed storage and row distances are strides of its memory
- * descriptors; accumulation, residuals and activations are post-ops.  Running
- * one sets the data handles of its prepared memory objects.  All primitives
- * share one scratchpad of the largest size asked for, so nothing is allocated
- * later.
+ * A row of the gemm table, or a piece of one, becomes a matmul primitive when
+ * the plan is loaded: transposed storage and row distances are strides of its
+ * memory descriptors; accumulation, residuals and activations are post-ops.
+ * Running one sets the data handles of its prepared memory objects.  All
+ * primitives share one scratchpad of the largest size asked for, so nothing is
+ * allocated later.
  */
 #include "runtime/device_cpu_gemm.h"
 #include "runtime/device_cpu_half.h"
@@ -33,7 +33,7 @@ struct CpuGemms {
     const Plan *plan;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    CpuGemm **rows;      /* by row of the gemm table: a product, … */
+    CpuPieces **rows;    /* by row of the gemm table: a product, … */
     CpuFilled **filled;  /* … or those that counted slots take */
     void *scratch;
     size_t scratch_bytes;
@@ -269,7 +269,7 @@ static Status make_products(CpuGemms *all, uint32_t i)
 {
     const PlanGemm *g = &all->plan->gemms.v[i];
     Status s = g->filled ? cpu_filled_new(all, g, &all->filled[i])
-                         : cpu_gemm_new(all, g, &all->rows[i]);
+                         : cpu_pieces_new(all, g, &all->rows[i]);
 
     return status_in(s, "gemm %u (%lld x %lld x %lld)", i, (long long)g->m,
                      (long long)g->n, (long long)g->k);
@@ -331,7 +331,7 @@ void cpu_gemms_free(CpuGemms *all)
         return;
     for (uint32_t i = 0; i < all->plan->gemms.n; i++) {
         if (all->rows)
-            cpu_gemm_free(all->rows[i]);
+            cpu_pieces_free(all->rows[i]);
         if (all->filled)
             cpu_filled_free(all->filled[i]);
     }
@@ -348,5 +348,5 @@ Status cpu_gemms_run(CpuGemms *all, uint32_t gemm, void *const *operand)
 {
     return all->filled[gemm]
                ? cpu_filled_run(all, all->filled[gemm], operand)
-               : cpu_gemm_run(all, all->rows[gemm], operand);
+               : cpu_pieces_run(all, all->rows[gemm], operand);
 }

@@ -6,6 +6,7 @@
 
 /* One prepared product. */
 typedef struct CpuGemm CpuGemm;
+typedef struct CpuPieces CpuPieces;
 typedef struct CpuFilled CpuFilled;
 
 /* ---- device_cpu_gemm.c --------------------------------------------------- */
@@ -15,6 +16,15 @@ MC_MUST_USE Status cpu_gemm_new(CpuGemms *all, const PlanGemm *g,
 void cpu_gemm_free(CpuGemm *row); /* NULL: nothing */
 MC_MUST_USE Status cpu_gemm_run(CpuGemms *all, CpuGemm *row,
                                 void *const *operand);
+
+/* ---- device_cpu_pieces.c ------------------------------------------------- */
+
+/* Set even on failure. */
+MC_MUST_USE Status cpu_pieces_new(CpuGemms *all, const PlanGemm *g,
+                                  CpuPieces **out);
+void cpu_pieces_free(CpuPieces *p); /* NULL: nothing */
+MC_MUST_USE Status cpu_pieces_run(CpuGemms *all, const CpuPieces *p,
+                                  void *const *operand);
 
 /* ---- device_cpu_filled.c ------------------------------------------------- */
 

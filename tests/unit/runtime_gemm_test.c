@@ -12,7 +12,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-enum { PART = 4096, OPERANDS = 5 }; /* bytes per operand in the arena */
+/* Bytes per operand in the arena, of small products and of large ones. */
+enum { PART = 4096, LARGE_PART = 1 << 19, OPERANDS = 5 };
 
 static void store(char *base, int64_t i, uint8_t dtype, float value)
 {
@@ -51,9 +52,9 @@ static float small(int64_t i)
     return (float)((i * 7 + i / 5) % 5 - 2);
 }
 
-static void fill_operand(char *base, uint8_t dtype)
+static void fill_operand(char *base, uint8_t dtype, int64_t part)
 {
-    for (int64_t i = 0; i < PART / 4; i++)
+    for (int64_t i = 0; i < part / 4; i++)
         store(base, i, dtype, small(i));
 }
 
@@ -82,9 +83,9 @@ static float activated(uint8_t activation, float sum)
     if (activation == PLAN_RELU)
         return sum > 0 ? sum : 0;
     if (activation == PLAN_GELU_TANH)
-        return (float)(0.5 * x *
-                       (1 + tanh(sqrt(2 / acos(-1)) *
-                                 (x + 0.044715 * x * x * x))));
+        return (
+            float)(0.5 * x *
+                   (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x))));
     return sum;
 }
 
@@ -106,9 +107,9 @@ static void check_element(const PlanGemm *g, const char *c, int64_t batch,
         tolerance(g, want));
 }
 
-static void check_gemm(const PlanGemm *g)
+static void check_gemm(const PlanGemm *g, int64_t part)
 {
-    PlanBuilder *b = tiny_builder(1, OPERANDS * PART);
+    PlanBuilder *b = tiny_builder(1, (size_t)(OPERANDS * part));
     char *operand[OPERANDS];
     Device *d;
     Plan p;
@@ -118,12 +119,12 @@ static void check_gemm(const PlanGemm *g)
     p = tiny_load(b);
     assert_null(device_cpu.open(&(DeviceConfig){&p, NULL, 2}, &d));
     for (int i = 0; i < OPERANDS; i++)
-        operand[i] = device_cpu.memory(d, 0) + (size_t)i * PART;
-    fill_operand(operand[0], g->type_a);
-    fill_operand(operand[1], g->type_b);
-    fill_operand(operand[2], g->type_c);
-    fill_operand(operand[3], g->bias ? g->type_bias : g->type_c);
-    fill_operand(operand[4], g->type_c);
+        operand[i] = device_cpu.memory(d, 0) + i * part;
+    fill_operand(operand[0], g->type_a, part);
+    fill_operand(operand[1], g->type_b, part);
+    fill_operand(operand[2], g->type_c, part);
+    fill_operand(operand[3], g->bias ? g->type_bias : g->type_c, part);
+    fill_operand(operand[4], g->type_c, part);
     assert_null(device_cpu.gemm(d, 0, (void *const *)operand));
     for (int64_t n = 0; n < g->batch; n++)
         for (int64_t i = 0; i < g->m; i++)
@@ -165,7 +166,7 @@ static void check_flags(uint8_t in, uint8_t out, int64_t batch)
             g.stride_a = 120;
             g.stride_c = 64;
         }
-        check_gemm(&g);
+        check_gemm(&g, PART);
     }
 }
 
@@ -196,6 +197,43 @@ static void batched_products(void **state)
     check_flags(PLAN_F32, PLAN_F32, 3);
     check_flags(PLAN_BF16, PLAN_F32, 3);
     check_flags(PLAN_F16, PLAN_F16, 3);
+}
+
+/* Products long enough along m, n or k to be done in pieces. */
+static void check_long(int64_t m, int64_t n, int64_t k, uint8_t in, uint8_t out)
+{
+    for (int f = 0; f < 32; f++) {
+        PlanGemm g = {.m = m,
+                      .n = n,
+                      .k = k,
+                      .batch = 1,
+                      .trans_a = f & 1,
+                      .trans_b = f >> 1 & 1,
+                      .accumulate = f >> 2 & 1,
+                      .bias = f >> 3 & 1,
+                      .residual = f >> 4 & 1,
+                      .type_a = in,
+                      .type_b = in,
+                      .type_c = out,
+                      .type_bias = PLAN_F32};
+        if (g.accumulate && g.residual)
+            continue;
+        g.lda = g.trans_a ? m : k;
+        g.ldb = g.trans_b ? k : n;
+        g.ldc = n + 1;
+        check_gemm(&g, LARGE_PART);
+    }
+}
+
+static void products_in_pieces(void **state)
+{
+    (void)state;
+    check_long(12800, 5, 3, PLAN_F32, PLAN_F32);
+    check_long(5, 8448, 3, PLAN_F32, PLAN_F32);
+    check_long(3, 5, 16416, PLAN_F32, PLAN_F32);
+    check_long(12800, 5, 3, PLAN_BF16, PLAN_BF16);
+    check_long(5, 8448, 3, PLAN_BF16, PLAN_BF16);
+    check_long(3, 5, 16416, PLAN_BF16, PLAN_F32);
 }
 
 /* ---- counted slots ------------------------------------------------------- */
@@ -253,19 +291,19 @@ static void check_counted(const PlanGemm *g)
     assert_null(device_cpu.open(&(DeviceConfig){&p, NULL, 2}, &d));
     for (int i = 0; i < OPERANDS; i++)
         operand[i] = device_cpu.memory(d, 0) + (size_t)i * PART;
-    fill_operand(operand[0], g->type_a);
-    fill_operand(operand[1], g->type_b);
-    fill_operand(operand[2], g->type_c);
+    fill_operand(operand[0], g->type_a, PART);
+    fill_operand(operand[1], g->type_b, PART);
+    fill_operand(operand[2], g->type_c, PART);
     clear_unused(g, operand[0]);
     memcpy(operand[3], COUNTS, sizeof COUNTS);
     assert_null(device_cpu.gemm(d, 0, (void *const *)operand));
     for (int64_t n = 0; n < g->batch; n++)
         for (int64_t i = 0; i < g->m; i++)
             for (int64_t j = 0; j < g->n; j++)
-                assert_float_equal(
-                    fetch(operand[2], n * g->stride_c + i * g->ldc + j,
-                          g->type_c),
-                    counted(g, operand[0], n, i, j), 0);
+                assert_float_equal(fetch(operand[2],
+                                         n * g->stride_c + i * g->ldc + j,
+                                         g->type_c),
+                                   counted(g, operand[0], n, i, j), 0);
     device_cpu.close(d);
     plan_free(&p);
 }
@@ -304,6 +342,7 @@ int main(void)
         cmocka_unit_test(bf16_products),
         cmocka_unit_test(f16_products),
         cmocka_unit_test(batched_products),
+        cmocka_unit_test(products_in_pieces),
         cmocka_unit_test(products_of_counted_slots),
     };
 
