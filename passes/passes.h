@@ -141,8 +141,7 @@ typedef struct {
     uint32_t *in_flight; /* per pp coordinate: most forwards whose backward, all
                           * of it, is still to come */
     double *forward, *backward, *weights; /* end of F, B, W by [stage][mb] */
-    double *first;       /* per pp coordinate: when its first action begins */
-    double **end;        /* per pp coordinate: end of each of its actions */
+    double **begin, **end; /* per pp coordinate: of each of its actions */
 } ScheduleTimes;
 
 /* Executes the lists with no time for messages.  False with a message in *why

@@ -60,13 +60,13 @@ static void value_range(Pipe *p)
     p->count = end - p->base;
 }
 
-static FuncId rank_program(Module *m, const Schedule *schedule,
-                           const ScheduleTimes *times, uint32_t pp,
-                           Forward *forward)
+static FuncId rank_program(Module *m, const Spec *spec,
+                           const Schedule *schedule, const ScheduleTimes *times,
+                           uint32_t pp, Forward *forward)
 {
     Arena *scratch = arena_new();
     Pipe p = {.m = m, .schedule = schedule, .times = times, .pp = pp,
-              .step = m->entry.v[0]};
+              .overlap = spec->parallel.overlap.p2p, .step = m->entry.v[0]};
     uint32_t mbs = schedule->microbatches;
     FuncId main;
 
@@ -110,7 +110,7 @@ static bool add_programs(Module *m, const Spec *spec,
         schedule_keep_forward(schedule);
     ends = schedule_simulate(scratch, schedule, unit, &times, &why);
     for (uint32_t pp = 0; ends && pp < schedule->pp; pp++)
-        vec_push(mains, rank_program(m, schedule, &times, pp, forward));
+        vec_push(mains, rank_program(m, spec, schedule, &times, pp, forward));
     if (!ends)
         diag_error(m->diag, spec_loc(spec, "parallel.schedule"), "MC0235",
                    "the schedule cannot be carried out: %s", why);

@@ -11,6 +11,11 @@
  * A receive is posted before the action during which its message is sent, at
  * the schedule's own times.  So every send finds its receiver ready, in the
  * order in which messages are sent, and no schedule can block on one.
+ *
+ * If messages do not overlap, a rank stands still between two actions until
+ * what the first has sent is received, and what has been sent by the begin of
+ * the second is here.  It waits for nothing that comes later in the schedule's
+ * times, neither at its own place nor at others', so again nobody blocks.
  */
 #include "passes/pipeline_priv.h"
 
@@ -257,6 +262,13 @@ static int by_time(const void *left, const void *right)
     return a->number < b->number ? -1 : 1;
 }
 
+/* Whether the receive stands before action number `i`. */
+static bool is_due(const Pipe *p, const Arrival *a, uint32_t i)
+{
+    return p->overlap ? a->sent < p->times->end[p->pp][i]
+                      : a->sent <= p->times->begin[p->pp][i];
+}
+
 static void post_receive(Pipe *p, const Arrival *a)
 {
     ValueId *slot = local_slot(p, a->microbatch, a->value);
@@ -269,7 +281,6 @@ static void post_receive(Pipe *p, const Arrival *a)
 
 void pipeline_actions(Pipe *p)
 {
-    const double *end = p->times->end[p->pp];
     uint32_t n = p->schedule->ranks[p->pp].n, next = 0;
     const Action *actions = p->schedule->ranks[p->pp].v;
 
@@ -278,7 +289,7 @@ void pipeline_actions(Pipe *p)
     if (p->arrivals.n)
         qsort(p->arrivals.v, p->arrivals.n, sizeof *p->arrivals.v, by_time);
     for (uint32_t i = 0; i < n; i++) {
-        while (next < p->arrivals.n && p->arrivals.v[next].sent < end[i])
+        while (next < p->arrivals.n && is_due(p, &p->arrivals.v[next], i))
             post_receive(p, &p->arrivals.v[next++]);
         run_action(p, &actions[i]);
     }

@@ -25,6 +25,7 @@ typedef struct {
     const ScheduleTimes *times;
     FuncId micro, step;
     uint32_t pp;       /* this rank's coordinate */
+    bool overlap;      /* messages travel while ranks compute */
     Forward *forward;   /* of a schedule of forwards alone */
     const bool *wanted; /* by NodeId: what is copied of the step; NULL: all */
     FuncId main;

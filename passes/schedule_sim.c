@@ -74,13 +74,12 @@ static void run(Sim *x, uint32_t rank, const Action *a, double begin,
     ScheduleTimes *out = x->out;
 
     end_of(x, a->kind)[at(x, stage_of(x, rank, a), a->microbatch)] = end;
-    if (x->next[rank] == 0)
-        out->first[rank] = begin;
     if (a->kind == ACTION_F)
         x->live[rank]++;
     if (a->kind == (x->splits ? ACTION_W : ACTION_B))
         x->live[rank]--;
     out->in_flight[rank] = MC_MAX(out->in_flight[rank], x->live[rank]);
+    out->begin[rank][x->next[rank]] = begin;
     out->end[rank][x->next[rank]++] = end;
     x->clock[rank] = end;
 }
@@ -165,10 +164,12 @@ static void times_init(Arena *a, const Schedule *s, ScheduleTimes *out)
     *out = (ScheduleTimes){.in_flight = arena_array(a, uint32_t, s->pp),
                            .forward = unset(a, n), .backward = unset(a, n),
                            .weights = unset(a, n),
-                           .first = arena_array(a, double, s->pp),
+                           .begin = arena_array(a, double *, s->pp),
                            .end = arena_array(a, double *, s->pp)};
-    for (uint32_t r = 0; r < s->pp; r++)
+    for (uint32_t r = 0; r < s->pp; r++) {
+        out->begin[r] = arena_array(a, double, s->ranks[r].n + 1);
         out->end[r] = arena_array(a, double, s->ranks[r].n + 1);
+    }
 }
 
 static void times_sum(const Sim *x)
@@ -177,7 +178,7 @@ static void times_sum(const Sim *x)
     double busiest = 0.0;
 
     for (uint32_t r = 0; r < x->s->pp; r++) {
-        double waited = x->clock[r] - out->first[r] - x->busy[r];
+        double waited = x->clock[r] - out->begin[r][0] - x->busy[r];
         out->makespan = MC_MAX(out->makespan, x->clock[r]);
         out->idle = MC_MAX(out->idle, waited);
         busiest = MC_MAX(busiest, x->busy[r]);

@@ -62,6 +62,7 @@ typedef struct {
     bool step;                   /* f is a step function */
     bool grads_overlap;          /* as the spec asks */
     bool serial[STREAM_COUNT];   /* likewise: collectives stay on compute */
+    bool messages_serial;        /* likewise: compute waits for messages */
     Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
     bool *settled; /* by FuncId: ... and computes nothing once that started */
     bool *ordered; /* by FuncId */
@@ -305,16 +306,22 @@ static void operand_pend(Streams *s, ValueId v, Ticket ticket)
         state_pend(s, named->tensor, named->field, ticket);
 }
 
-/* A send, or a write to host memory, also ends before the next one on its
- * stream begins, or its buffer could not be used again until something else
- * waits. */
+/* Whether what left last can be overwritten once `n` begins: a send, or a write
+ * to host memory, ends before the next one on its stream does, or its buffer
+ * could not be used again until something else waits. */
+static bool ends_before(const Streams *s, const Node *n, Stream stream)
+{
+    if (n->op == OP_SEND)
+        return !s->messages_serial;
+    return n->op == OP_WRITE && s->computed[stream];
+}
+
 static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
 {
     Ticket before = {stream, s->issued[stream]};
     Ticket ticket = {stream, ++s->issued[stream]};
 
-    /* What was sent last can be overwritten from here on. */
-    if (n->op == OP_SEND || (n->op == OP_WRITE && s->computed[stream]))
+    if (ends_before(s, n, stream))
         require(s, step, before);
     for (uint32_t i = 0; i < n->nargs; i++) {
         ValueId v = node_arg(s->m, n, i);
@@ -352,10 +359,22 @@ static void step_leaves(Streams *s, Step *step, const Node *n)
             state_pend(s, touched.v[i].tensor, touched.v[i].field, ticket);
 }
 
+/* Nothing is computed while messages of the pipeline travel. */
+static void require_messages(Streams *s, Step *step)
+{
+    static const Stream lines[] = {STREAM_SEND_FWD, STREAM_RECV_FWD,
+                                   STREAM_SEND_BWD, STREAM_RECV_BWD};
+
+    for (size_t i = 0; i < MC_LEN(lines); i++)
+        require(s, step, (Ticket){lines[i], s->issued[lines[i]]});
+}
+
 static void step_compute(Streams *s, Step *step, const Node *n)
 {
     StateUses touched = s->fx->node[step->node.i];
 
+    if (s->messages_serial)
+        require_messages(s, step);
     for (uint32_t i = 0; i < n->nargs; i++)
         require(s, step, s->value[node_arg(s->m, n, i).i]);
     for (uint32_t i = 0; i < touched.n; i++)
@@ -569,7 +588,8 @@ bool pass_streams(Module *m, const Spec *spec)
     Effects fx;
     Streams s = {.m = m, .fx = &fx,
                  .grads_overlap = !spec || spec->parallel.overlap.grads,
-                 .serial[STREAM_TP] = spec && !spec->parallel.overlap.tp};
+                 .serial[STREAM_TP] = spec && !spec->parallel.overlap.tp,
+                 .messages_serial = spec && !spec->parallel.overlap.p2p};
 
     for (uint32_t i = 0; s.grads_overlap && i < m->entry.n; i++)
         streams_overlap_gradients(m, m->entry.v[i]);
