@@ -179,12 +179,12 @@ static void body_emit(Emit *e)
 
 bool emit_has_ending(const Emit *e, FuncId f)
 {
-    StateUses uses = e->mem->effects.func[f.i].uses;
+    const FuncEffects *fx = &e->mem->effects.func[f.i];
 
-    for (uint32_t i = 0; i < uses.n; i++)
-        if (uses.v[i].next)
+    for (uint32_t i = 0; i < fx->uses.n; i++)
+        if (fx->uses.v[i].next)
             return true;
-    return false;
+    return fx->fetches;
 }
 
 static void func_emit(Emit *e, FuncId f, bool main, bool last);

@@ -72,11 +72,19 @@ void emit_unflatten(Emit *e, const Node *n)
     settle(e, n->res, node_arg(e->m, n, 0));
 }
 
-/* To host memory, or from there: an `offload` or `fetch`. */
+/* To host memory, or from there: an `offload` or `fetch`.  The outermost
+ * dimension is not split, so its indices, and the pieces that a scan cuts, lie
+ * one behind the other. */
 void emit_move(Emit *e, const Node *n)
 {
-    emit_copy(e, emit_value(e, n->res, PLAN_WRITE),
-              emit_value(e, node_arg(e->m, n, 0), PLAN_READ));
+    PlanOperand from = emit_value(e, node_arg(e->m, n, 0), PLAN_READ);
+    int64_t index = attr_int(e->m, n->attrs, AK_FIRST, 0) +
+                    attr_int(e->m, n->attrs, AK_NEXT, 0);
+    int64_t bytes = memplan_value_bytes(e->m, n->res);
+
+    from.offset += index * bytes;
+    from.bytes = (uint64_t)bytes;
+    emit_copy(e, emit_value(e, n->res, PLAN_WRITE), from);
 }
 
 void emit_clear(Emit *e, const Node *n)

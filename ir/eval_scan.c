@@ -101,6 +101,69 @@ static void params_bind(Eval *e, EvalRank *r)
     }
 }
 
+/* The number of a parameter, or that of all of them. */
+static uint32_t param_number(const Func *f, ValueId v)
+{
+    uint32_t i = 0;
+
+    while (i < f->params.n && f->params.v[i].i != v.i)
+        i++;
+    return i;
+}
+
+/* What parameter number `i` is `next` iterations further on; NULL if it is not
+ * cut. */
+static EvalValue *next_piece(const EvalStep *s, uint32_t i, int64_t next)
+{
+    const EvalFrame *frame = s->frame, *caller = frame - 1;
+    const Func *f = func_of(s->e->m, frame->func);
+    int mode;
+    ValueId given;
+
+    if (!frame->call.i || i == f->params.n)
+        return NULL;
+    mode = arg_mode(s->e, frame->call, i);
+    given = node_arg(s->e->m, node_of(s->e->m, frame->call), i);
+    if (mode == MODE_WHOLE || mode == MODE_CARRY)
+        return NULL;
+    return value_piece(caller->slot[s->e->slot_of[given.i]], (char)mode,
+                       iteration(frame) + next, frame->scan.count,
+                       !type_has(s->e, f->params.v[i], (char)mode));
+}
+
+/* Behind the last iteration there is nothing, and nobody looks at it. */
+static void fetch_next(EvalStep *s, int64_t next)
+{
+    ValueId v = node_arg(s->e->m, s->node, 0);
+    const Func *f = func_of(s->e->m, s->frame->func);
+    EvalValue *piece;
+
+    if (s->frame->done + 1 == s->frame->scan.count) {
+        step_out(s, 0);
+        return;
+    }
+    piece = next_piece(s, param_number(f, v), next);
+    if (piece)
+        step_bind(s, 0, piece);
+    else
+        step_fault(s, "MC0750", "fetches what no scan cuts");
+}
+
+void eval_fetch(EvalStep *s)
+{
+    const EvalValue *v = step_value(s, 0);
+    const Attr *first = attr_find(s->e->m, s->node->attrs, AK_FIRST);
+    int64_t next = attr_int(s->e->m, s->node->attrs, AK_NEXT, 0);
+
+    if (next)
+        fetch_next(s, next);
+    else if (first)
+        step_bind(s, 0, value_piece(v, v->a.dim[0], first->as.i, v->a.size[0],
+                                    true));
+    else
+        step_bind(s, 0, value_share(step_value(s, 0)));
+}
+
 static void iteration_start(Eval *e, EvalRank *r)
 {
     EvalFrame *frame = &vec_last(&r->stack);

@@ -175,6 +175,22 @@ const char *infer_same(Module *m, Op op, const ValueId *args, uint32_t nargs,
     return NULL;
 }
 
+const char *infer_fetch(Module *m, Op op, const ValueId *args, uint32_t nargs,
+                        AttrsId attrs, TypeId *out)
+{
+    const Attr *first = attr_find(m, attrs, AK_FIRST);
+    const Type *t = type_of(m, arg_type(m, args[0]));
+
+    (void)op, (void)nargs;
+    *out = arg_type(m, args[0]);
+    if (!first)
+        return NULL;
+    if (!t->ndim || first->as.i < 0 || first->as.i >= t->size[0])
+        return "`first` is no index of its outermost dimension";
+    *out = type_without(m, *out, t->dim[0]);
+    return NULL;
+}
+
 /* Where dimension d of `t` belongs in `out`: before those that follow it in
  * `t`, so that [b,e] and [s,b] make [s,b,e]. */
 static int place_of(const Type *out, const Type *t, int d)

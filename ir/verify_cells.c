@@ -244,6 +244,17 @@ const char *verify_attention_step_grad(Module *m, const Node *n)
     return steps_problem(m, n);
 }
 
+/* ---- memory -------------------------------------------------------------- */
+
+const char *verify_fetch(Module *m, const Node *n)
+{
+    bool cut = attr_find(m, n->attrs, AK_NEXT) != NULL;
+
+    return cut && value_of(m, node_arg(m, n, 0))->def.i
+               ? "`next` is for a parameter"
+               : NULL;
+}
+
 /* ---- communication ------------------------------------------------------- */
 
 const char *verify_comm(Module *m, const Node *n)

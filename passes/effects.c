@@ -212,6 +212,8 @@ static void node_effects(Walk *w, FuncId f, NodeId id)
     FuncId callee = node_callee(w->m, n);
 
     own->comm |= (op_info[n->op].flags & OPF_COMM) != 0;
+    own->fetches |=
+        n->op == OP_FETCH && attr_find(w->m, n->attrs, AK_NEXT) != NULL;
     own->microbatch |= node_needs_microbatch(w->m, n);
     own->number |= own->layer && node_draws(w->m, n);
     if (!callee.i) {

@@ -31,6 +31,7 @@ typedef struct {
     bool number;     /* needs the layer register as a number */
     bool microbatch; /* needs the microbatch register */
     bool comm;       /* talks to other ranks */
+    bool fetches;    /* for the next iteration of the scan that repeats it */
     bool known;      /* private to effects.c */
 } FuncEffects;
 

@@ -1,4 +1,5 @@
-/* prefetch.c - weights are gathered while the layer before is computed.
+/* prefetch.c - weights are gathered, and what was saved in host memory fetched,
+ * while the layer before is computed.
  *
  *     %y = call @layer.fwd %x            %g0 = call @layer.fwd.first
  *       {over=l, count=4}                %y, %_ = call @layer.fwd.ahead %x, %g0
@@ -19,6 +20,10 @@
  * So there are two layers' gathered weights at any time: those in use, and
  * those to come.
  *
+ * The same holds for what the backward fetches from host memory, of a parameter
+ * that the scan cuts: `fetch {next=-1}` is of the piece for the next iteration,
+ * `fetch {first=3}` of the last layer's, before the scan.
+ *
  * Assumes that a `read` and the collectives on it are free to move where the
  * scan does not write the field.
  */
@@ -31,16 +36,21 @@ enum { MAX_HEADS = 48 };
 typedef struct {
     FuncId from;
     bool reverse;
-    ValueId head[MAX_HEADS]; /* gathered values that others in the body use: */
-    uint32_t nahead, n;      /* first those of the layer, then the others */
+    ValueId head[MAX_HEADS]; /* values that others in the body use: first those
+                                gathered of the layer, then those fetched, */
+    uint32_t nread, nahead, n; /* then those gathered of no layer */
     FuncId ahead, first;
 } Rotation;
 
 typedef struct {
     Module *m;
+    bool params; /* weights are gathered ahead, as the spec asks */
     Effects fx;
     Vec(Rotation) made;
 } Prefetch;
+
+/* What may be a head. */
+typedef enum { HEAD_NONE, HEAD_LAYER, HEAD_FETCHED, HEAD_WHOLE } HeadKind;
 
 /* ---- what can go ahead --------------------------------------------------- */
 
@@ -74,12 +84,31 @@ static bool may_move(const Prefetch *p, FuncId f, const Node *read)
     return !use->writes;
 }
 
-static bool is_of_layer(const Module *m, ValueId v, char over)
+/* What has been communicated, and could have been earlier. */
+static HeadKind gathered_kind(const Prefetch *p, FuncId f, ValueId v,
+                              char over)
 {
-    Field f;
-    TensorId t = effects_target(m, source_of(m, v), &f);
+    const Node *read = source_of(p->m, v);
+    TensorId t;
+    Field field;
 
-    return over == 'l' && m->tensors.v[t.i].per_layer;
+    if (!p->params || !read || !may_move(p, f, read))
+        return HEAD_NONE;
+    t = effects_target(p->m, read, &field);
+    return over == 'l' && p->m->tensors.v[t.i].per_layer ? HEAD_LAYER
+                                                         : HEAD_WHOLE;
+}
+
+static HeadKind head_kind(const Prefetch *p, FuncId f, ValueId v, Scan scan)
+{
+    const Node *def = def_of(p->m, v);
+
+    if (is_collective(def))
+        return gathered_kind(p, f, v, scan.over);
+    if (def->op == OP_FETCH && scan.over == 'l' &&
+        !p->m->values.v[node_arg(p->m, def, 0).i].def.i)
+        return HEAD_FETCHED;
+    return HEAD_NONE;
 }
 
 static bool is_listed(const Rotation *r, ValueId v)
@@ -90,44 +119,34 @@ static bool is_listed(const Rotation *r, ValueId v)
     return false;
 }
 
-/* Notes operand `v` of a node if it has been communicated and could have been
- * earlier, unless the node itself goes ahead with it. */
-static void note_head(const Prefetch *p, Rotation *r, const Node *user,
-                      ValueId v)
+/* Notes operands of a node that are heads of this kind, unless the node itself
+ * goes ahead with them. */
+static void note_heads(const Prefetch *p, Rotation *r, const Node *user,
+                       Scan scan, HeadKind kind)
 {
-    const Node *read = source_of(p->m, v);
-
-    if (is_collective(def_of(p->m, v)) && read && !is_collective(user) &&
-        !is_listed(r, v) && r->n < MAX_HEADS && may_move(p, r->from, read))
-        r->head[r->n++] = v;
+    for (uint32_t i = 0; i < user->nargs && !is_collective(user); i++) {
+        ValueId v = node_arg(p->m, user, i);
+        if (head_kind(p, r->from, v, scan) == kind && !is_listed(r, v) &&
+            r->n < MAX_HEADS)
+            r->head[r->n++] = v;
+    }
 }
 
-/* Those of the layer first. */
-static void sort_heads(const Module *m, Rotation *r, char over)
-{
-    ValueId old[MAX_HEADS];
-    uint32_t n = 0;
-
-    memcpy(old, r->head, sizeof old);
-    for (uint32_t i = 0; i < r->n; i++)
-        if (is_of_layer(m, old[i], over))
-            r->head[n++] = old[i];
-    r->nahead = n;
-    for (uint32_t i = 0; i < r->n; i++)
-        if (!is_of_layer(m, old[i], over))
-            r->head[n++] = old[i];
-}
-
-static void find_heads(const Prefetch *p, Rotation *r, char over)
+static void find_kind(const Prefetch *p, Rotation *r, Scan scan, HeadKind kind)
 {
     const Func *body = &p->m->funcs.v[r->from.i];
 
-    for (uint32_t i = 0; i < body->body.n; i++) {
-        const Node *n = &p->m->nodes.v[body->body.v[i].i];
-        for (uint32_t k = 0; k < n->nargs; k++)
-            note_head(p, r, n, node_arg(p->m, n, k));
-    }
-    sort_heads(p->m, r, over);
+    for (uint32_t i = 0; i < body->body.n; i++)
+        note_heads(p, r, &p->m->nodes.v[body->body.v[i].i], scan, kind);
+}
+
+static void find_heads(const Prefetch *p, Rotation *r, Scan scan)
+{
+    find_kind(p, r, scan, HEAD_LAYER);
+    r->nread = r->n;
+    find_kind(p, r, scan, HEAD_FETCHED);
+    r->nahead = r->n;
+    find_kind(p, r, scan, HEAD_WHOLE);
 }
 
 /* ---- the new functions --------------------------------------------------- */
@@ -138,12 +157,13 @@ static ValueId make_again(Module *m, FuncId f, ValueId v, int64_t next,
 {
     NodeId def = value_of(m, v)->def, copy;
 
-    if (vmap_get(map, v).i != v.i)
+    if (def.i == 0 || vmap_get(map, v).i != v.i)
         return vmap_get(map, v);
     for (uint32_t i = 0; i < node_of(m, def)->nargs; i++)
         make_again(m, f, node_arg(m, node_of(m, def), i), next, map);
     copy = node_copy(m, f, def, map);
-    if (next && node_of(m, copy)->op == OP_READ) {
+    if (next && (node_of(m, copy)->op == OP_READ ||
+                 node_of(m, copy)->op == OP_FETCH)) {
         AttrsId attrs = attrs_with(m, node_of(m, copy)->attrs,
                                    attr_of_int(AK_NEXT, next));
         node_of(m, copy)->attrs = attrs;
@@ -160,7 +180,7 @@ static FuncId build_first(Module *m, const Rotation *r)
     FuncId f = func_new(m, name, FUNC_GRAPH, func_of(m, r->from)->loc);
     ValueMap map = {0};
 
-    for (uint32_t i = 0; i < r->nahead; i++) {
+    for (uint32_t i = 0; i < r->nread; i++) {
         ValueId v = make_again(m, f, r->head[i], 0, &map);
         vec_push(&func_of(m, f)->results, v);
     }
@@ -183,6 +203,15 @@ static void body_rotate(Func *f, uint32_t n)
     vec_free(&old);
 }
 
+/* Lets what is made for the next layer start from the copy's parameters. */
+static void map_params(const Module *m, FuncId from, FuncId to, ValueMap *map)
+{
+    const Func *old = &m->funcs.v[from.i], *copy = &m->funcs.v[to.i];
+
+    for (uint32_t i = 0; i < old->params.n; i++)
+        vmap_set(map, old->params.v[i], copy->params.v[i]);
+}
+
 /* The body with what is gathered as further parameters, and the next layer's
  * as further results. */
 static FuncId build_ahead(Module *m, const Rotation *r)
@@ -198,6 +227,7 @@ static FuncId build_ahead(Module *m, const Rotation *r)
         vmap_set(&given, vmap_get(&copies, r->head[i]), param);
     }
     func_substitute(m, f, &given);
+    map_params(m, r->from, f, &next);
     for (uint32_t i = 0; i < r->nahead; i++) {
         ValueId v =
             make_again(m, f, r->head[i], r->reverse ? -1 : 1, &next);
@@ -218,10 +248,10 @@ static const Rotation *rotate(Prefetch *p, Scan scan)
         if (p->made.v[i].from.i == r.from.i &&
             p->made.v[i].reverse == r.reverse)
             return &p->made.v[i];
-    find_heads(p, &r, scan.over);
+    find_heads(p, &r, scan);
     if (r.n) {
         r.ahead = build_ahead(p->m, &r);
-        r.first = r.nahead ? build_first(p->m, &r) : (FuncId){0};
+        r.first = r.nread ? build_first(p->m, &r) : (FuncId){0};
     }
     vec_push(&p->made, r);
     return &vec_last(&p->made);
@@ -240,29 +270,64 @@ static void layouts_like(Module *m, NodeId call)
     }
 }
 
-/* What is gathered when the scan begins. */
+/* What is gathered of the first layer when the scan begins. */
 static void gather_first(Prefetch *p, FuncId f, const Rotation *r, Scan scan,
                          Loc loc, ValueId *out)
 {
-    Module *m = p->m;
     Scan once = {
         .callee = r->first, .over = 'l', .first = scan.first, .count = 1};
     char modes[MAX_HEADS + 1];
-    ValueMap map = {0};
     NodeId call;
 
+    if (r->nread == 0)
+        return;
     if (scan.reverse)
         once.first += scan.count - 1;
-    memset(modes, '.', r->nahead);
-    modes[r->nahead] = '\0';
-    if (r->nahead) {
-        call = ir_call(m, f, once, NULL, "", modes, loc);
-        layouts_like(m, call);
-        for (uint32_t i = 0; i < r->nahead; i++)
-            out[i] = node_res(node_of(m, call), i);
-    }
+    memset(modes, '.', r->nread);
+    modes[r->nread] = '\0';
+    call = ir_call(p->m, f, once, NULL, "", modes, loc);
+    layouts_like(p->m, call);
+    for (uint32_t i = 0; i < r->nread; i++)
+        out[i] = node_res(node_of(p->m, call), i);
+}
+
+/* The operand of the scan that becomes the parameter `param` of its body. */
+static ValueId operand_of(const Module *m, const Node *call, ValueId param)
+{
+    const Func *body = &m->funcs.v[call_scan(m, call).callee.i];
+    uint32_t i = 0;
+
+    while (body->params.v[i].i != param.i)
+        i++;
+    return node_arg(m, call, i);
+}
+
+/* What the first iteration finds fetched: of what the scan cuts, its piece. */
+static ValueId fetch_first(Prefetch *p, FuncId f, const Node *call,
+                           ValueId head)
+{
+    Module *m = p->m;
+    Scan scan = call_scan(m, call);
+    ValueId v = operand_of(m, call, node_arg(m, def_of(m, head), 0));
+    Attr first = attr_of_int(AK_FIRST, scan.reverse ? scan.count - 1 : 0);
+    Loc loc = def_of(m, head)->loc;
+
+    v = ir_op(m, f, OP_FETCH, &v, 1, attrs_intern(m, &first, 1), loc);
+    value_like(m, head, v);
+    return v;
+}
+
+/* What the rotated body gets besides. */
+static void begin_scan(Prefetch *p, FuncId f, const Rotation *r,
+                       const Node *call, ValueId *out)
+{
+    ValueMap map = {0};
+
+    gather_first(p, f, r, call_scan(p->m, call), call->loc, out);
+    for (uint32_t i = r->nread; i < r->nahead; i++)
+        out[i] = fetch_first(p, f, call, r->head[i]);
     for (uint32_t i = r->nahead; i < r->n; i++)
-        out[i] = make_again(m, f, r->head[i], 0, &map);
+        out[i] = make_again(p->m, f, r->head[i], 0, &map);
     vmap_free(&map);
 }
 
@@ -283,7 +348,7 @@ static void call_ahead(Prefetch *p, FuncId f, NodeId old, const Rotation *r,
     call_modes(m, &n, args, results);
     for (uint32_t i = 0; i < n.nargs; i++)
         values[i] = node_arg(m, &n, i);
-    gather_first(p, f, r, scan, n.loc, values + n.nargs);
+    begin_scan(p, f, r, &n, values + n.nargs);
     memset(args + n.nargs, '>', r->nahead);
     memset(args + n.nargs + r->nahead, '.', r->n - r->nahead);
     memset(results + n.nres, '>', r->nahead);
@@ -310,12 +375,10 @@ static bool rotate_call(void *self, FuncId f, NodeId id, ValueMap *map)
 bool pass_prefetch(Module *m, const Spec *spec)
 {
     Arena *scratch = arena_new();
-    Prefetch p = {.m = m};
+    Prefetch p = {.m = m, .params = !spec || spec->parallel.overlap.params};
     uint32_t nfuncs = m->funcs.n;
 
     effects_compute(scratch, m, &p.fx);
-    if (spec && !spec->parallel.overlap.params)
-        nfuncs = 0;
     for (uint32_t i = 1; i < nfuncs; i++)
         if (m->funcs.v[i].kind == FUNC_GRAPH)
             func_rebuild(m, (FuncId){i}, rotate_call, &p);

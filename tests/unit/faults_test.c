@@ -51,7 +51,8 @@ typedef struct {
 /* At tp 2, sp, pp 2, dp 2, m 2; model G0 if `func` starts with "g:", with
  * dropout and a window if with "d:".  With "c:" at cp 4, keys gathered in the
  * first layer, heads and a ring in the second.  With "z:" at dp 2, parameters in
- * shards, groups of two layers computed again. */
+ * shards, groups of two layers computed again.  With "o:" what the MLP saves in
+ * host memory. */
 static const Fault faults[] = {
     {"reduce-scatter of attention left out", "reshard", "layer.fwd",
      OP_REDUCE_SCATTER, 0, OP, OP_SLICE, NULL, 0},
@@ -204,6 +205,10 @@ static const Fault faults[] = {
      "z:layers.2.bwd", OP_CALL, 2, INT_ATTR, 0, NULL, AK_FIRST},
     {"weights that stay in shards", "prefetch", "z:layer.fwd.ahead",
      OP_ALL_GATHER, 1, DROP, 0, NULL, 0},
+    {"what another layer saved", "prefetch", "o:layer.bwd.ahead", OP_FETCH, 0,
+     INT_ATTR, 1, NULL, AK_NEXT},
+    {"what the first layer saved for the last", "prefetch", "o:stage0.bwd",
+     OP_FETCH, 0, INT_ATTR, 0, NULL, AK_FIRST},
     {"groups that overlap", "optimizer", "z:micro", OP_CALL, 1, INT_ATTR, 1,
      NULL, AK_STEP},
     {"groups from the second layer on", "optimizer", "z:layers.2.fwd", OP_CALL,
@@ -356,8 +361,11 @@ static Module *module_at(Arena *a, Diag *d, const char *level, char kind)
     static const char *const shards[] = {
         "parallel.dp=2", "parallel.sharding=optim_grads_params",
         "training.recompute={granularity: full, num_layers: 2}"};
+    static const char *const offload[] = {
+        "training.offload.activations=[mlp]"};
     Spec *spec = kind == 'c' ? spec_parse(a, d, "model", MODEL_T0, context, 4)
                  : kind == 'z' ? spec_parse(a, d, "model", MODEL_T0, shards, 3)
+                 : kind == 'o' ? spec_parse(a, d, "model", MODEL_T0, offload, 1)
                              : spec_parse(a, d, "model",
                                           kind == 'g' ? MODEL_G0 : MODEL_T0,
                                           grid,

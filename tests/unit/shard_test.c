@@ -218,26 +218,31 @@ static void moments_lie_in_host_memory(void **state)
 }
 
 /* Of the MLP, gate and up of each layer and token are saved: 48 numbers each;
- * of attention its output, 32, and a number per head. */
+ * of attention its output, 32, and a number per head.  Two layers' are on the
+ * device: those in use, and those being fetched. */
 static void activations_lie_in_host_memory(void **state)
 {
     enum { TOKENS = 16, MLP = LAYERS * TOKENS * 2 * 48 * 4 };
     enum { ATTENTION = LAYERS * TOKENS * (32 + 8) * 4 };
     EmitBench b;
-    int64_t all;
+    int64_t all, total;
 
     (void)state;
     open_one(&b, "parallel.pp=1", NULL);
     all = b.mem->report[0].activations;
+    total = b.mem->report[0].total;
     assert_int_equal(b.mem->report[0].host, 0);
     emit_close(&b);
     open_one(&b, "training.offload.activations=[mlp]", NULL);
     assert_int_equal(b.mem->report[0].host, MLP);
     assert_int_equal(b.mem->report[0].activations, all - MLP);
+    assert_int_equal(b.mem->report[0].total, total - MLP + 2 * MLP / LAYERS);
     emit_close(&b);
     open_one(&b, "training.offload.activations=[mlp, core_attn]", NULL);
     assert_int_equal(b.mem->report[0].host, MLP + ATTENTION);
     assert_int_equal(b.mem->report[0].activations, all - MLP - ATTENTION);
+    assert_int_equal(b.mem->report[0].total,
+                     total - (MLP + ATTENTION) * (LAYERS - 2) / LAYERS);
     emit_close(&b);
 }
 

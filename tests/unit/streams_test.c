@@ -103,7 +103,7 @@ static void golden_files(void **state)
     (void)state;
     check_files(MEGAC_SOURCE_DIR "/tests/golden/streams/*.mir", 7,
                 pass_streams);
-    check_files(MEGAC_SOURCE_DIR "/tests/golden/prefetch/*.mir", 1,
+    check_files(MEGAC_SOURCE_DIR "/tests/golden/prefetch/*.mir", 2,
                 pass_prefetch);
 }
 
