@@ -2,11 +2,11 @@
  *
  * A collective of the runtime works on contiguous parts.  If the dimension is
  * the outermost one on a rank, that is what it is; otherwise it is done in
- * pieces, layer by layer, or blocks are moved into order before or after:
+ * pieces, layer by layer, or `pack` and `unpack` move blocks into order:
  *
  *     all_gather of y in [x, y, z]     reduce_scatter of y
- *       gather    -> [n, x, y', z]       move      -> [n, x, y', z]
- *       move      -> [x, n, y', z]       scatter   -> [x, y', z]
+ *       all_gather -> [n, x, y', z]      pack           -> [n, x, y', z]
+ *       unpack     -> [x, n, y', z]      reduce_scatter -> [x, y', z]
  */
 #include "codegen/emit_priv.h"
 
@@ -42,15 +42,6 @@ static Cut value_cut(const Module *m, ValueId v, char dim)
 static char node_dim(const Module *m, const Node *n, AttrKey key)
 {
     return (char)attr_int(m, n->attrs, key, 0);
-}
-
-/* Room for what is sent in other order than it lies, then for what arrives. */
-int64_t comm_scratch(const Module *m, const Node *n)
-{
-    BlockMoves moves = streams_block_moves(m, n);
-    int64_t sent = moves.before ? memplan_value_bytes(m, node_arg(m, n, 0)) : 0;
-
-    return sent + (moves.after ? memplan_value_bytes(m, n->res) : 0);
 }
 
 /* ---- moving blocks ------------------------------------------------------- */
@@ -91,12 +82,20 @@ static void move_blocks(Emit *e, PlanOperand to, PlanOperand from, int64_t n,
     emit_launch(e, k, list, MC_LEN(list));
 }
 
-/* [outer, inner] blocks become [inner, outer]. */
-static void swap_blocks(Emit *e, PlanOperand to, PlanOperand from,
-                        int64_t outer, int64_t inner_n, int64_t bytes)
+/* [before, ranks] blocks become [ranks, before], or the other way round. */
+void emit_blocks(Emit *e, const Node *n)
 {
-    move_blocks(e, to, from, outer * inner_n, outer, inner_n * bytes, bytes,
-                bytes);
+    ValueId from = node_arg(e->m, n, 0);
+    Cut cut = value_cut(e->m, from, node_dim(e->m, n, AK_DIM));
+    int64_t ranks =
+        axes_size(&e->m->mesh, attr_axes(e->m, n->attrs, AK_AXES));
+    int64_t outer = n->op == OP_PACK ? cut.before : ranks;
+    int64_t inner_n = n->op == OP_PACK ? ranks : cut.before;
+    int64_t bytes = cut.size / ranks * cut.behind;
+
+    move_blocks(e, emit_value(e, n->res, PLAN_WRITE),
+                emit_value(e, from, PLAN_READ), outer * inner_n, outer,
+                inner_n * bytes, bytes, bytes);
 }
 
 /* ---- groups -------------------------------------------------------------- */
@@ -250,77 +249,36 @@ static void collective_pieces(Emit *e, PlanCollective c, PlanOperand from,
 
 static void all_gather(Emit *e, const Node *n)
 {
-    ValueId from = node_arg(e->m, n, 0), to = n->res;
-    char dim = node_dim(e->m, n, AK_DIM);
-    Cut part = value_cut(e->m, from, dim);
-    BlockMoves moves = streams_block_moves(e->m, n);
-    int64_t bytes = memplan_value_bytes(e->m, to);
-    PlanCollective c =
-        collective_of(e, n, PLAN_ALL_GATHER, from, value_split(e, from, dim));
+    ValueId from = node_arg(e->m, n, 0);
+    const Split *s = value_split(e, from, node_dim(e->m, n, AK_DIM));
 
-    collective_pieces(e, c, emit_value(e, from, PLAN_READ),
-                      moves.after ? emit_scratch(e, 0, bytes, PLAN_WRITE)
-                                  : emit_value(e, to, PLAN_WRITE),
-                      moves.pieces);
-    if (moves.after)
-        swap_blocks(e, emit_value(e, to, PLAN_WRITE),
-                    emit_scratch(e, 0, bytes, PLAN_READ),
-                    value_cut(e->m, to, dim).size / part.size, part.before,
-                    part.size * part.behind);
+    collective_pieces(e, collective_of(e, n, PLAN_ALL_GATHER, from, s),
+                      emit_value(e, from, PLAN_READ),
+                      emit_value(e, n->res, PLAN_WRITE),
+                      streams_block_moves(e->m, n).pieces);
 }
 
 static void reduce_scatter(Emit *e, const Node *n)
 {
-    ValueId from = node_arg(e->m, n, 0), to = n->res;
-    char dim = node_dim(e->m, n, AK_DIM);
-    Cut part = value_cut(e->m, to, dim);
-    BlockMoves moves = streams_block_moves(e->m, n);
-    int64_t bytes = memplan_value_bytes(e->m, from);
-    PlanCollective c =
-        collective_of(e, n, PLAN_REDUCE_SCATTER, to, value_split(e, to, dim));
+    const Split *s = value_split(e, n->res, node_dim(e->m, n, AK_DIM));
 
-    if (moves.before)
-        swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE),
-                    emit_value(e, from, PLAN_READ), part.before,
-                    value_cut(e->m, from, dim).size / part.size,
-                    part.size * part.behind);
-    collective_pieces(e, c,
-                      moves.before ? emit_scratch(e, 0, bytes, PLAN_READ)
-                                   : emit_value(e, from, PLAN_READ),
-                      emit_value(e, to, PLAN_WRITE), moves.pieces);
+    collective_pieces(e, collective_of(e, n, PLAN_REDUCE_SCATTER, n->res, s),
+                      emit_value(e, node_arg(e->m, n, 0), PLAN_READ),
+                      emit_value(e, n->res, PLAN_WRITE),
+                      streams_block_moves(e->m, n).pieces);
 }
 
 /* `dim` becomes split and `from` whole: parts of `dim` travel, and arrive as
  * parts of `from`. */
 static void all_to_all(Emit *e, const Node *n)
 {
-    ValueId from = node_arg(e->m, n, 0), to = n->res;
-    char dim = node_dim(e->m, n, AK_DIM);
-    char joined = node_dim(e->m, n, AK_FROM_DIM);
-    Cut whole = value_cut(e->m, from, dim), sent = value_cut(e->m, to, dim);
-    Cut got = value_cut(e->m, from, joined),
-        after = value_cut(e->m, to, joined);
-    BlockMoves moves = streams_block_moves(e->m, n);
-    int64_t members = whole.size / sent.size;
-    int64_t bytes = memplan_value_bytes(e->m, from);
-    int64_t second = moves.before ? bytes : 0;
-    PlanCollective c =
-        collective_of(e, n, PLAN_ALL_TO_ALL, from, value_split(e, to, dim));
+    ValueId from = node_arg(e->m, n, 0);
+    const Split *s = value_split(e, n->res, node_dim(e->m, n, AK_DIM));
+    PlanCollective c = collective_of(e, n, PLAN_ALL_TO_ALL, from, s);
 
-    c.count /= members;
-    if (moves.before)
-        swap_blocks(e, emit_scratch(e, 0, bytes, PLAN_WRITE),
-                    emit_value(e, from, PLAN_READ), whole.before, members,
-                    sent.size * whole.behind);
-    collective(e, c,
-               moves.before ? emit_scratch(e, 0, bytes, PLAN_READ)
-                            : emit_value(e, from, PLAN_READ),
-               moves.after ? emit_scratch(e, second, bytes, PLAN_WRITE)
-                           : emit_value(e, to, PLAN_WRITE));
-    if (moves.after)
-        swap_blocks(e, emit_value(e, to, PLAN_WRITE),
-                    emit_scratch(e, second, bytes, PLAN_READ), members,
-                    after.before, got.size * after.behind);
+    c.count /= axes_size(&e->m->mesh, attr_axes(e->m, n->attrs, AK_AXES));
+    collective(e, c, emit_value(e, from, PLAN_READ),
+               emit_value(e, n->res, PLAN_WRITE));
 }
 
 static void shift(Emit *e, const Node *n)
@@ -336,7 +294,9 @@ static void shift(Emit *e, const Node *n)
 void emit_collective(Emit *e, const Node *n)
 {
     ValueId from = n->nargs ? node_arg(e->m, n, 0) : (ValueId){0};
+    BlockMoves moves = streams_block_moves(e->m, n);
 
+    mc_assert(!moves.before && !moves.after);
     switch (n->op) {
     case OP_ALL_GATHER:
         all_gather(e, n);

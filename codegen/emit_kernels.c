@@ -307,7 +307,7 @@ int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
     case OP_ATTENTION_STEP_GRAD:
         return attention_scratch(m, n, (Dialect)dialect);
     default:
-        return comm_scratch(m, n);
+        return 0;
     }
 }
 

@@ -109,13 +109,8 @@ extern EmitCell *const emit_cells[OP_COUNT];
 EmitCell emit_call, emit_row, emit_read, emit_write, emit_accum, emit_clear,
     emit_flatten, emit_unflatten, emit_host, emit_rope_table, emit_dot,
     emit_dots, emit_embed, emit_rows, emit_route, emit_view, emit_attention,
-    emit_collective, emit_slice, emit_sendrecv, emit_move, emit_event,
-    emit_none;
-
-/* ---- emit_comm.c --------------------------------------------------------- */
-
-/* Workspace of a collective that works on an inner dimension. */
-int64_t comm_scratch(const Module *m, const Node *n);
+    emit_collective, emit_slice, emit_sendrecv, emit_blocks, emit_move,
+    emit_event, emit_none;
 
 /* ---- emit_kernels.c ------------------------------------------------------ */
 

@@ -261,7 +261,7 @@ const char *verify_comm(Module *m, const Node *n)
 {
     bool moves = n->op == OP_ALL_GATHER || n->op == OP_REDUCE_SCATTER ||
                  n->op == OP_SLICE || n->op == OP_ALL_TO_ALL ||
-                 n->op == OP_SHIFT;
+                 n->op == OP_SHIFT || n->op == OP_PACK || n->op == OP_UNPACK;
 
     if (!attr_axes(m, n->attrs, AK_AXES))
         return "needs the attribute `axes`";

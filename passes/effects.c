@@ -42,13 +42,20 @@ Field effect_field(const Module *m, TensorId t, Field f)
     return shares ? FIELD_GRAD : f;
 }
 
+/* Does no more than to hand on what it gets. */
+static bool is_transport(const Node *n)
+{
+    return (op_info[n->op].flags & OPF_COMM) || n->op == OP_PACK ||
+           n->op == OP_UNPACK;
+}
+
 bool effects_ahead(const Module *m, const Node *n)
 {
     bool ahead = attr_find(m, n->attrs, AK_NEXT) != NULL;
 
     for (uint32_t i = 0; i < n->nargs && !ahead; i++) {
         NodeId def = m->values.v[node_arg(m, n, i).i].def;
-        ahead = (op_info[n->op].flags & OPF_COMM) && def.i &&
+        ahead = is_transport(n) && def.i &&
                 effects_ahead(m, &m->nodes.v[def.i]);
     }
     return ahead;

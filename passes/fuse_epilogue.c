@@ -9,7 +9,8 @@
  * An epilogue is taken where nobody else wants what is in between, so the
  * activation of a layer that keeps its input for the backward stays a row
  * program, and becomes one where the input is computed again.  The result must
- * be complete: on a partial sum the bias would count once per rank.  Rounding
+ * be complete: on a partial sum the bias would count once per rank.  Nor is a
+ * residual taken that may still be on its way when all else is there.  Rounding
  * happens once, at the end.
  *
  * The nodes behind the product are left without uses, for clean_dead to drop.
@@ -170,6 +171,34 @@ static bool take_bias(const Products *s, Chain *c, uint32_t i)
     return true;
 }
 
+static void mark_makers(const Products *s, ValueId v, bool *marked)
+{
+    NodeId def = value_of(s->m, v)->def;
+    const Node *n = node_of(s->m, def);
+
+    if (!def.i || marked[def.i])
+        return;
+    marked[def.i] = true;
+    for (uint32_t i = 0; i < n->nargs; i++)
+        mark_makers(s, node_arg(s->m, n, i), marked);
+}
+
+/* Whether v comes from a collective that the product need not wait for. */
+static bool travels(const Products *s, const Chain *c, ValueId v)
+{
+    bool *own = arena_array(s->arena, bool, s->m->nodes.n);
+    bool *others = arena_array(s->arena, bool, s->m->nodes.n);
+
+    for (uint32_t i = 0; i < c->node.nargs; i++)
+        mark_makers(s, node_arg(s->m, &c->node, i), own);
+    mark_makers(s, v, others);
+    for (uint32_t i = 1; i < s->m->nodes.n; i++)
+        if (others[i] && !own[i] &&
+            (op_info[s->m->nodes.v[i].op].flags & OPF_COMM))
+            return true;
+    return false;
+}
+
 static void take_residual(const Products *s, Chain *c)
 {
     const Node *add = only_user(s, c->last[0], OP_ADD);
@@ -182,7 +211,7 @@ static void take_residual(const Products *s, Chain *c)
     next = rounded(s, c, 0, add->res);
     if (!next.i || value_of(s->m, other)->type.i != res->type.i ||
         value_of(s->m, other)->layout.i != res->layout.i ||
-        !is_available(s, other, c->pos))
+        !is_available(s, other, c->pos) || travels(s, c, other))
         return;
     c->residual = other;
     c->last[0] = next;

@@ -51,17 +51,17 @@ typedef struct {
     Module *m;
     const Effects *fx;
     FuncId f;
+    StreamChoice choice;
     Ticket *value;   /* by ValueId: what is pending for it */
     StateUse *alias; /* by ValueId: the field it names, or 0 */
     Vec(PendingState) state;
     Vec(Step) steps;
     Vec(uint32_t) at[STREAM_COUNT]; /* step of each number, from 1 */
     uint32_t issued[STREAM_COUNT], waited[STREAM_COUNT];
+    uint32_t packed[STREAM_COUNT]; /* number of the latest that was packed */
     bool computed[STREAM_COUNT]; /* compute nodes since it last started */
     bool attached[STREAM_COUNT]; /* has nodes that end with the function */
-    bool step;                   /* f is a step function */
     bool grads_overlap;          /* as the spec asks */
-    bool serial[STREAM_COUNT];   /* likewise: collectives stay on compute */
     bool messages_serial;        /* likewise: compute waits for messages */
     Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
     bool *settled; /* by FuncId: ... and computes nothing once that started */
@@ -76,139 +76,9 @@ static const Node *node_get(const Streams *s, NodeId id)
     return &s->m->nodes.v[id.i];
 }
 
-/* ---- which stream -------------------------------------------------------- */
-
-static bool is_message(const Node *n)
+static NodeId def_of(const Streams *s, ValueId v)
 {
-    return n->op == OP_SEND || n->op == OP_RECV;
-}
-
-static bool is_collective(const Node *n)
-{
-    return (op_info[n->op].flags & OPF_COMM) && !is_message(n);
-}
-
-static bool is_name(const Module *m, const Node *n)
-{
-    return n->op == OP_UNFLATTEN ||
-           ((n->op == OP_READ || n->op == OP_WRITE) &&
-            !streams_moves_memory(m, n));
-}
-
-/* What takes no time, or nearly: at most it puts zeros behind lines. */
-static bool is_light(const Module *m, const Node *n)
-{
-    return is_name(m, n) || n->op == OP_FLATTEN;
-}
-
-/* Odd channels carry gradients backward (see pipeline_action.c). */
-static Stream message_stream(const Module *m, const Node *n)
-{
-    bool backward = attr_int(m, n->attrs, AK_TAG, 0) & 1;
-
-    if (n->op == OP_SEND)
-        return backward ? STREAM_SEND_BWD : STREAM_SEND_FWD;
-    return backward ? STREAM_RECV_BWD : STREAM_RECV_FWD;
-}
-
-static Stream stream_of(const Module *m, const Node *n)
-{
-    static const struct {
-        const char *axis;
-        Stream stream;
-    } axes[] = {{"dp", STREAM_DP},
-                {"embed", STREAM_DP},
-                {"pp", STREAM_PP},
-                {"ep", STREAM_EP},
-                {"cp", STREAM_CP}};
-    AxisSet set = attr_axes(m, n->attrs, AK_AXES);
-
-    if (is_message(n))
-        return message_stream(m, n);
-    if (streams_moves_memory(m, n))
-        return STREAM_COPY;
-    for (size_t i = 0; i < MC_LEN(axes); i++)
-        if (set & mesh_axis(m, axes[i].axis))
-            return axes[i].stream;
-    return STREAM_TP;
-}
-
-static bool uses(const Streams *s, const Node *n, const Node *maker)
-{
-    for (uint32_t i = 0; i < n->nargs; i++)
-        if (flat_source(s->m, node_arg(s->m, n, i)).i - maker->res.i <
-            maker->nres)
-            return true;
-    return false;
-}
-
-/* Whether there is work between a collective and its first use. */
-static bool has_slack(const Streams *s, uint32_t pos)
-{
-    const Func *f = &s->m->funcs.v[s->f.i];
-    const Node *n = node_get(s, f->body.v[pos]);
-
-    for (uint32_t i = pos + 1; i < f->body.n; i++) {
-        const Node *next = node_get(s, f->body.v[i]);
-        if (is_light(s->m, next))
-            continue;
-        return !uses(s, next, n);
-    }
-    return false;
-}
-
-/* A sum that is all the runtime's work. */
-static bool is_sum(const Module *m, const Node *n)
-{
-    return n->op == OP_ALL_REDUCE ||
-           (n->op == OP_REDUCE_SCATTER && !streams_block_moves(m, n).before);
-}
-
-/* Whether a gradient is reduced here for the step function: the result is only
- * written to its tensor, and nobody in this function waits for it. */
-static bool is_loose(const Streams *s, uint32_t pos)
-{
-    const Func *f = &s->m->funcs.v[s->f.i];
-    const Node *n = node_get(s, f->body.v[pos]);
-
-    if (s->step || stream_of(s->m, n) != STREAM_DP || !is_sum(s->m, n))
-        return false;
-    for (uint32_t i = pos + 1; i < f->body.n; i++) {
-        const Node *next = node_get(s, f->body.v[i]);
-        if (uses(s, next, n) && next->op != OP_WRITE)
-            return false;
-    }
-    return true;
-}
-
-/* Whether only names stand between it and a collective of its kind that runs
- * beside compute: the two can start together. */
-static bool has_company(const Streams *s, uint32_t pos)
-{
-    const Func *f = &s->m->funcs.v[s->f.i];
-    const Node *n = node_get(s, f->body.v[pos]);
-
-    while (pos-- > 0) {
-        const Node *before = node_get(s, f->body.v[pos]);
-        if (!is_light(s->m, before))
-            return before->op == n->op && before->stream == stream_of(s->m, n);
-    }
-    return false;
-}
-
-/* What spans stages runs beside compute in all of them, or else their ranks
- * would disagree on the stream. */
-static bool is_async(const Streams *s, uint32_t pos)
-{
-    const Node *n = node_get(s, s->m->funcs.v[s->f.i].body.v[pos]);
-    BlockMoves moves = streams_block_moves(s->m, n);
-
-    if (is_message(n) || streams_moves_memory(s->m, n) || is_loose(s, pos))
-        return true;
-    return is_collective(n) && !s->serial[stream_of(s->m, n)] &&
-           !moves.before && !moves.after &&
-           (effects_span_stages(s->m, n) || has_slack(s, pos) ||
-            has_company(s, pos));
+    return s->m->values.v[v.i].def;
 }
 
 /* ---- what is pending ----------------------------------------------------- */
@@ -333,6 +203,8 @@ static void step_async(Streams *s, Step *step, const Node *n, Stream stream)
         s->value[node_res(n, i).i] = ticket;
     for (int i = 0; i < STREAM_COUNT; i++)
         s->computed[stream] |= step->wait[i] != 0;
+    if (n->nargs && node_get(s, def_of(s, node_arg(s->m, n, 0)))->op == OP_PACK)
+        s->packed[stream] = ticket.number;
     step->number = ticket.number;
     step->stream = stream;
     step->start = s->computed[stream];
@@ -369,12 +241,22 @@ static void require_messages(Streams *s, Step *step)
         require(s, step, (Ticket){lines[i], s->issued[lines[i]]});
 }
 
+/* What was packed has left before something else is packed, which so can lie in
+ * the same place. */
+static void require_packed(Streams *s, Step *step)
+{
+    for (int i = 0; i < STREAM_COUNT; i++)
+        require(s, step, (Ticket){(Stream)i, s->packed[i]});
+}
+
 static void step_compute(Streams *s, Step *step, const Node *n)
 {
     StateUses touched = s->fx->node[step->node.i];
 
     if (s->messages_serial)
         require_messages(s, step);
+    if (n->op == OP_PACK)
+        require_packed(s, step);
     for (uint32_t i = 0; i < n->nargs; i++)
         require(s, step, s->value[node_arg(s->m, n, i).i]);
     for (uint32_t i = 0; i < touched.n; i++)
@@ -392,13 +274,13 @@ static void step_add(Streams *s, uint32_t pos)
 
     if (n->op == OP_UNFLATTEN) {
         step_view(s, n);
-    } else if (is_name(s->m, n) && n->op == OP_READ) {
+    } else if (streams_is_name(s->m, n) && n->op == OP_READ) {
         step_read(s, n);
-    } else if (is_name(s->m, n)) {
+    } else if (streams_is_name(s->m, n)) {
         step_write(s, &step, n);
-    } else if (is_async(s, pos)) {
-        n->stream = (uint16_t)stream_of(s->m, n);
-        s->attached[n->stream] |= !is_loose(s, pos);
+    } else if (streams_is_async(&s->choice, pos)) {
+        n->stream = (uint16_t)streams_of(s->m, n);
+        s->attached[n->stream] |= !streams_is_loose(&s->choice, pos);
         step_async(s, &step, n, (Stream)n->stream);
     } else {
         step_compute(s, &step, n);
@@ -415,7 +297,7 @@ static void step_end(Streams *s)
     Step end = {.node = {0}};
 
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (s->step || s->attached[i] || !s->issued[i])
+        if (s->choice.step || s->attached[i] || !s->issued[i])
             require(s, &end, (Ticket){(Stream)i, s->issued[i]});
         else
             s->loose[s->f.i] = (Stream)i;
@@ -441,7 +323,7 @@ static bool runs_on(const Streams *s, const Step *step, const Step *next)
 {
     const Node *n = node_get(s, step->node), *m = node_get(s, next->node);
 
-    return next->number && !next->start && is_message(n) && is_message(m) &&
+    return next->number && !next->start && streams_is_message(n) && streams_is_message(m) &&
            n->stream == m->stream;
 }
 
@@ -509,7 +391,8 @@ static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
     Stream stream = step->stream;
     Loc loc = n->loc;
 
-    if (has_waits(step) || (n->stream == STREAM_COMPUTE && !is_name(s->m, n)))
+    if (has_waits(step) ||
+        (n->stream == STREAM_COMPUTE && !streams_is_name(s->m, n)))
         s->mark = 0;
     waits_insert(s, event, step, loc);
     if (step->start)
@@ -524,14 +407,15 @@ static void step_insert(Streams *s, const uint32_t *event, uint32_t i)
 
 static void func_begin(Streams *s, FuncId f)
 {
-    s->f = f;
-    s->step = false;
+    s->f = s->choice.f = f;
+    s->choice.step = false;
     for (uint32_t i = 0; i < s->m->entry.n; i++)
-        s->step |= s->m->entry.v[i].i == f.i;
+        s->choice.step |= s->m->entry.v[i].i == f.i;
     s->steps.n = s->state.n = s->mark = 0;
     memset(s->issued, 0, sizeof s->issued);
     memset(s->waited, 0, sizeof s->waited);
     memset(s->attached, 0, sizeof s->attached);
+    memset(s->packed, 0, sizeof s->packed);
     for (int i = 0; i < STREAM_COUNT; i++) {
         s->computed[i] = true;
         s->at[i].n = 0;
@@ -561,6 +445,7 @@ static void func_order(Streams *s, FuncId f)
     if (s->grads_overlap)
         streams_sink_sums(s->m, s->fx, f);
     streams_delay_products(s->m, s->fx, f);
+    streams_hoist_products(s->m, s->fx, f, s->choice.serial);
     streams_fetch_early(s->m, f);
     func_begin(s, f);
     for (uint32_t pos = 0; pos < s->m->funcs.v[f.i].body.n; pos++)
@@ -586,13 +471,17 @@ bool pass_streams(Module *m, const Spec *spec)
 {
     Arena *a = arena_new();
     Effects fx;
-    Streams s = {.m = m, .fx = &fx,
+    Streams s = {.m = m, .fx = &fx, .choice = {.m = m},
                  .grads_overlap = !spec || spec->parallel.overlap.grads,
-                 .serial[STREAM_TP] = spec && !spec->parallel.overlap.tp,
                  .messages_serial = spec && !spec->parallel.overlap.p2p};
 
+    s.choice.serial[STREAM_TP] = spec && !spec->parallel.overlap.tp;
+    s.choice.serial[STREAM_EP] = spec && !spec->parallel.overlap.ep;
     for (uint32_t i = 0; s.grads_overlap && i < m->entry.n; i++)
         streams_overlap_gradients(m, m->entry.v[i]);
+    for (uint32_t f = 1; f < m->funcs.n; f++)
+        if (m->funcs.v[f].kind == FUNC_GRAPH)
+            streams_split_blocks(m, (FuncId){f});
     effects_compute(a, m, &fx);
     s.value = arena_array(a, Ticket, m->values.n);
     s.alias = arena_array(a, StateUse, m->values.n);

@@ -12,7 +12,7 @@ bool streams_joined(const Module *m, FuncId f, uint32_t pos);
  * not the outermost one on a rank, it is done in `pieces`, one for each index
  * of the dimensions before it (for each layer of a stack), or, if these would
  * be small or many, blocks are moved by the compute stream before it or after
- * it. */
+ * it: by nodes of their own, once the collective has the attribute `packed`. */
 typedef struct {
     bool before, after;
     int64_t pieces; /* 1: all at once */

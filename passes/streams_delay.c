@@ -7,8 +7,8 @@
  *     %y = row %x                           %y = row %x             waits
  *
  * The backward makes gradients of weights that nobody needs soon.  A
- * collective whose result is needed at once gets the nearest of those before
- * it to run beside; one each, for a delayed product keeps its operands alive.
+ * collective that somebody waits for gets the nearest of those before it to run
+ * beside; one each, for a delayed product keeps its operands alive.
  */
 #include "passes/effects.h"
 #include "passes/memplan.h"
@@ -30,32 +30,6 @@ static const Node *node_at(const Delay *d, uint32_t pos)
     return &d->m->nodes.v[d->f->body.v[pos].i];
 }
 
-static bool is_collective(const Node *n)
-{
-    return (op_info[n->op].flags & OPF_COMM) && n->op != OP_SEND &&
-           n->op != OP_RECV;
-}
-
-static bool uses(const Delay *d, const Node *n, ValueId v)
-{
-    for (uint32_t i = 0; i < n->nargs; i++)
-        if (flat_source(d->m, node_arg(d->m, n, i)).i == v.i)
-            return true;
-    return false;
-}
-
-/* Whether the next node that works needs what the one at `pos` makes. */
-static bool is_needed_at_once(const Delay *d, uint32_t pos)
-{
-    for (uint32_t i = pos + 1; i < d->f->body.n; i++) {
-        const Node *next = node_at(d, i);
-        if (next->op != OP_READ && next->op != OP_WRITE &&
-            next->op != OP_UNFLATTEN)
-            return uses(d, next, node_at(d, pos)->res);
-    }
-    return false;
-}
-
 /* The one node before `end` that uses the result of the node at `pos`, if
  * nothing behind uses it either; `end` if there is none. */
 static uint32_t only_user(const Delay *d, uint32_t pos, uint32_t end)
@@ -63,7 +37,7 @@ static uint32_t only_user(const Delay *d, uint32_t pos, uint32_t end)
     uint32_t found = end;
 
     for (uint32_t i = pos + 1; i < d->f->body.n; i++) {
-        if (!uses(d, node_at(d, i), node_at(d, pos)->res))
+        if (!streams_uses(d->m, node_at(d, i), node_at(d, pos)->res))
             continue;
         if (found != end || i >= end)
             return end;
@@ -86,7 +60,7 @@ static bool find_product(const Delay *d, uint32_t pos, uint32_t end,
     *out = (Delayed){pos, pos};
     if (n->op == OP_DOTS_ACCUM)
         return true;
-    if (n->op != OP_DOT)
+    if (n->op != OP_DOT && n->op != OP_DOT_FILLED)
         return false;
     out->sum = only_user(d, pos, end);
     return out->sum < end &&
@@ -122,13 +96,15 @@ static void move_behind(Delay *d, uint32_t from, uint32_t to)
 static uint32_t company_end(const Delay *d, uint32_t pos)
 {
     uint32_t before = pos, use;
+    ValueId made;
 
-    while (before > 0 && !is_collective(node_at(d, before - 1)))
+    while (before > 0 && !streams_is_collective(node_at(d, before - 1)))
         before--;
     if (before == 0)
         return 0;
     use = before;
-    while (use < pos && !uses(d, node_at(d, use), node_at(d, before - 1)->res))
+    made = node_at(d, before - 1)->res;
+    while (use < pos && !streams_uses(d->m, node_at(d, use), made))
         use++;
     return use;
 }
@@ -155,6 +131,7 @@ void streams_delay_products(Module *m, const Effects *fx, FuncId f)
     Delay d = {m, fx, func_of(m, f)};
 
     for (uint32_t pos = 0; pos < d.f->body.n; pos++)
-        if (is_collective(node_at(&d, pos)) && is_needed_at_once(&d, pos))
+        if (streams_is_collective(node_at(&d, pos)) &&
+            streams_lacks_work(m, f, pos))
             give_work(&d, pos);
 }

@@ -50,6 +50,8 @@ BlockMoves streams_block_moves(const Module *m, const Node *n)
     char from = (char)attr_int(m, n->attrs, AK_FROM_DIM, 0);
     BlockMoves moves = {false, false, 1};
 
+    if (attr_int(m, n->attrs, AK_PACKED, 0))
+        return moves;
     if (n->op == OP_ALL_GATHER) {
         moves.pieces = piece_count(m, node_arg(m, n, 0), dim);
         moves.after =

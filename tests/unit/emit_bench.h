@@ -173,13 +173,14 @@ static inline void emit_finish(EmitBench *b)
                           &b->out));
 }
 
-/* A module given as text, as `streams` would leave it. */
+/* A module given as text, as `fuse` would leave it. */
 static inline void emit_open(EmitBench *b, const char *text)
 {
     emit_begin(b, emit_spec, NULL);
     b->m = module_parse(b->arena, b->diag, "t.mir", text);
     emit_ok(b, b->m != NULL);
     emit_ok(b, module_verify(b->m));
+    emit_ok(b, pass_streams(b->m, NULL));
     emit_finish(b);
 }
 

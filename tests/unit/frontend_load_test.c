@@ -428,7 +428,6 @@ static void not_built_yet(void **state)
         {"fp8 training", "training.precision=fp8"},
         {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
-        {"turning overlap off", "parallel.overlap.ep=false"},
     };
 
     (void)state;

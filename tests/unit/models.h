@@ -127,6 +127,8 @@ static const char *const EXPERT_LAYOUTS[][6] = {
      "training.recompute.granularity=selective",
      "training.recompute.modules=[shared_experts, moe_act]"},
     {DROPOUT, "parallel.tp=2", "parallel.sp=true", "parallel.ep=2"},
+    {"parallel.ep=4", "model.moe.shared_ffn_hidden_size=64",
+     "parallel.overlap={ep: false, p2p: false}", "parallel.pp=2"},
 };
 
 /* Of the model above, with dense layers between those with experts: runs that
@@ -176,6 +178,11 @@ static const char *const LAYOUTS[][6] = {
     {"parallel.pp=2", "training.precision=bf16",
      "training.optimizer={type: adam, weight_decay: 0.1}"},
     {"parallel.tp=2", "parallel.sp=true", "parallel.overlap.tp=false"},
+    {"parallel.pp=4", "parallel.overlap.p2p=false"},
+    {"parallel.pp=2", "parallel.vpp=2", "parallel.microbatch_group=3",
+     "training.global_batch_size=5", "parallel.overlap.p2p=false"},
+    {"parallel.pp=2", "parallel.schedule=dualpipe-v", "parallel.dp=2",
+     "training.global_batch_size=8", "parallel.overlap.p2p=false"},
     {"training.global_batch_size=8", "training.rampup=[2, 2, 100]",
      "parallel.pp=2", "training.eval.interval=2", "data.valid=synthetic"},
     {"training.global_batch_size=12", "training.rampup=[4, 4, 100]",

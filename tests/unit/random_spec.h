@@ -57,6 +57,8 @@ static const DrawRow draw_free_rows[] = {
     {"parallel.overlap.grads", "true true false"},
     {"parallel.overlap.params", "true true false"},
     {"parallel.overlap.tp", "true true false"},
+    {"parallel.overlap.p2p", "true true false"},
+    {"parallel.overlap.ep", "true true false"},
     {"parallel.bucket_elements", "null null 100 3000"},
     {"target.threads", "auto 2"},
 };

@@ -101,7 +101,7 @@ static void check_files(const char *pattern, size_t least, PassFn *pass)
 static void golden_files(void **state)
 {
     (void)state;
-    check_files(MEGAC_SOURCE_DIR "/tests/golden/streams/*.mir", 7,
+    check_files(MEGAC_SOURCE_DIR "/tests/golden/streams/*.mir", 9,
                 pass_streams);
     check_files(MEGAC_SOURCE_DIR "/tests/golden/prefetch/*.mir", 2,
                 pass_prefetch);
@@ -146,45 +146,112 @@ static void spans_reach_from_mark_to_wait(void **state)
 
 /* ---- turned off ---------------------------------------------------------- */
 
-/* Collectives of a stream, with and without some overlap. */
-static uint32_t beside_compute(const char *text, const char *const *sets, int n,
-                               Stream stream)
+static bool is_product(const Node *n)
+{
+    return n->op == OP_DOT || n->op == OP_DOTS || n->op == OP_DOT_FILLED ||
+           n->op == OP_DOTS_SUM || n->op == OP_DOTS_ACCUM || n->op == OP_CALL;
+}
+
+/* What communicates on streams `from` to `to`, and the products and calls that
+ * lie within its spans. */
+typedef struct {
+    uint32_t messages, products;
+} Beside;
+
+static void count_beside(const Module *m, FuncId f, Stream from, Stream to,
+                         Beside *out)
+{
+    const Func *func = &m->funcs.v[f.i];
+    int32_t *begin = arena_array(m->arena, int32_t, func->body.n);
+    int32_t *done = arena_array(m->arena, int32_t, func->body.n);
+
+    streams_extents(m, f, begin, done);
+    for (uint32_t i = 0; i < func->body.n; i++) {
+        const Node *n = &m->nodes.v[func->body.v[i].i];
+        if (!(op_info[n->op].flags & OPF_COMM) || n->stream < from ||
+            n->stream > to)
+            continue;
+        out->messages++;
+        for (int32_t k = begin[i] + 1; k < done[i]; k++)
+            out->products += is_product(&m->nodes.v[func->body.v[k].i]);
+    }
+}
+
+static Beside beside_compute(const char *text, const char *const *sets, int n,
+                             Stream from, Stream to)
 {
     Arena *a = arena_new();
     Diag *d = diag_new(a);
     Spec *spec = spec_parse(a, d, "model", text, sets, n);
     const PassOptions options = {0};
-    uint32_t count = 0;
+    Beside all = {0};
     Module *m;
 
     assert_non_null(spec);
     m = model_build(a, d, spec);
     assert_true(passes_run(m, spec, &options));
     for (uint32_t f = 1; f < m->funcs.n; f++)
-        for (uint32_t i = 0; i < m->funcs.v[f].body.n; i++) {
-            const Node *x = &m->nodes.v[m->funcs.v[f].body.v[i].i];
-            count += (op_info[x->op].flags & OPF_COMM) && x->stream == stream;
-        }
+        if (m->funcs.v[f].kind == FUNC_GRAPH)
+            count_beside(m, (FuncId){f}, from, to, &all);
     module_free(m);
     diag_free(d);
     arena_free(a);
-    return count;
+    return all;
 }
 
+/* The last of the sets turns it off. */
 static void overlap_can_be_turned_off(void **state)
 {
     const char *tp[] = {"parallel.tp=2", "parallel.sp=true",
                         "parallel.overlap.tp=false"};
+    const char *ep[] = {"parallel.ep=2", "model.moe.shared_ffn_hidden_size=64",
+                        "parallel.overlap.ep=false"};
+    const char *gather[] = {"parallel.ep=2", "model.moe.dispatcher=allgather",
+                            "parallel.overlap.ep=false"};
 
     (void)state;
-    assert_true(beside_compute(MODEL_T0, tp, 2, STREAM_TP) > 0);
-    assert_int_equal(beside_compute(MODEL_T0, tp, 3, STREAM_TP), 0);
+    assert_true(
+        beside_compute(MODEL_T0, tp, 2, STREAM_TP, STREAM_TP).products > 0);
+    assert_int_equal(
+        beside_compute(MODEL_T0, tp, 3, STREAM_TP, STREAM_TP).messages, 0);
+    assert_true(
+        beside_compute(MODEL_M0, ep, 2, STREAM_EP, STREAM_EP).products > 0);
+    assert_int_equal(
+        beside_compute(MODEL_M0, ep, 3, STREAM_EP, STREAM_EP).messages, 0);
+    assert_true(
+        beside_compute(MODEL_M0, gather, 2, STREAM_EP, STREAM_EP).products > 0);
+    assert_int_equal(
+        beside_compute(MODEL_M0, gather, 3, STREAM_EP, STREAM_EP).messages, 0);
+}
+
+/* Messages of the pipeline keep lines of their own, but nothing is computed
+ * while they travel. */
+static void messages_can_be_waited_for(void **state)
+{
+    static const char *const schedules[] = {"1f1b", "zb-v", "dualpipe-v"};
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(schedules); i++) {
+        char set[64];
+        const char *sets[] = {"parallel.pp=2", set,
+                              "parallel.overlap.p2p=false"};
+        Beside on, off;
+        snprintf(set, sizeof set, "parallel.schedule=%s", schedules[i]);
+        on = beside_compute(MODEL_T0, sets, 2, STREAM_SEND_FWD,
+                            STREAM_RECV_BWD);
+        off = beside_compute(MODEL_T0, sets, 3, STREAM_SEND_FWD,
+                             STREAM_RECV_BWD);
+        assert_int_equal(on.messages, off.messages);
+        assert_true(on.products > 0);
+        assert_int_equal(off.products, 0);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overlap_can_be_turned_off),
+        cmocka_unit_test(messages_can_be_waited_for),
         cmocka_unit_test(golden_files),
         cmocka_unit_test(spans_reach_from_mark_to_wait),
     };
