@@ -48,7 +48,7 @@ static void argument(Call *c, uint32_t i)
     int mode = call_arg_mode(e->m, c->n, i);
     ValueId to;
 
-    if (mode == MODE_WHOLE) {
+    if (mode == MODE_WHOLE || mode == MODE_TRIPS) {
         push(c, emit_value(e, v, PLAN_READ), 0);
     } else if (mode == MODE_CARRY) {
         to = node_res(c->n, (uint32_t)memplan_carry_result(e->m, c->n, i));
@@ -163,7 +163,11 @@ static void iterations(Emit *e, const Node *n, bool last, int64_t first,
 {
     Call c = {.e = e, .n = n, .scan = call_scan(e->m, n)};
     FuncId callee = c.scan.callee;
+    int trips = call_trips(e->m, n);
 
+    if (trips >= 0)
+        push(&c, emit_value(e, node_arg(e->m, n, (uint32_t)trips), PLAN_READ),
+             0);
     push(&c,
          emit_scratch(e, 0, e->mem->frame[callee.i].bytes,
                       PLAN_READ | PLAN_WRITE),
@@ -178,7 +182,8 @@ static void iterations(Emit *e, const Node *n, bool last, int64_t first,
     emit_instr(
         e,
         (PlanInstr){.op = PLAN_CALL,
-                    .flags = c.scan.reverse ? PLAN_REVERSE : 0,
+                    .flags = (c.scan.reverse ? PLAN_REVERSE : 0) |
+                             (trips >= 0 ? PLAN_TRIPS : 0),
                     .index = (last ? e->ending : e->segment)[callee.i] - 1,
                     .aux = (uint32_t)count},
         c.list, c.count);

@@ -69,7 +69,7 @@ void row_print(const Module *m, FuncId f, const char *name,
 void gather_print(const Module *m, NodeId n, const char *name, bool accumulate,
                   Buf *out, KernelInfo *out_info);
 
-/* ---- route.c: topk, fit, group_sum, and the ways of rows --------------- */
+/* ---- route.c: topk, fit, rounds, and the ways of rows ------------------- */
 
 /* Prints the kernel of one such node; pointers are its operands, its result,
  * and the workspace if there is one. */

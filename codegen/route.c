@@ -186,27 +186,111 @@ static const char FIT[] =
     "}\n"
     "#undef TOKEN\n";
 
-static void print_fit(Route *r)
+/* Tokens of one part along a dimension. */
+static long long part_of(const Route *r, char dim, AttrKey parts)
 {
-    const Type *t = value_type(r->m, r->n->res);
-    AttrsId attrs = r->n->attrs;
+    return type_size(value_type(r->m, arg_of(r, 0)), dim) /
+           attr_int(r->m, r->n->attrs, parts, 1);
+}
+
+/* The head of a kernel that sees the tokens of each part by themselves. */
+static void print_parts(Route *r)
+{
     ValueId x = arg_of(r, 0);
-    long long sn = type_size(t, 's') / attr_int(r->m, attrs, AK_S_PARTS, 1);
-    long long bn = type_size(t, 'b') / attr_int(r->m, attrs, AK_B_PARTS, 1);
+    long long sn = part_of(r, 's', AK_S_PARTS);
+    long long bn = part_of(r, 'b', AK_B_PARTS);
 
     buf_printf(r->out,
                "#define TOKEN(i) (((s0 + (i) / BN) * (BP * BN) + b0 + (i) %% "
                "BN) * E + e)\nKERNEL(%s)\n{\n"
                "    enum { TEAM = WARP, E = %lld, C = %lld, SN = %lld, BN = "
-               "%lld, SP = %lld, BP = %lld, BY_SCORE = %lld };\n",
+               "%lld, SP = %lld, BP = %lld };\n",
                r->name, local(r, x, 'e'),
-               (long long)attr_int(r->m, attrs, AK_SIZE, 1), sn, bn,
-               local(r, x, 's') / sn, local(r, x, 'b') / bn,
-               (long long)attr_int(r->m, attrs, AK_BY_SCORE, 0));
+               (long long)attr_int(r->m, r->n->attrs, AK_SIZE, 1), sn, bn,
+               local(r, x, 's') / sn, local(r, x, 'b') / bn);
+}
+
+static void print_fit(Route *r)
+{
+    print_parts(r);
+    buf_printf(r->out, "    enum { BY_SCORE = %lld };\n",
+               (long long)attr_int(r->m, r->n->attrs, AK_BY_SCORE, 0));
     print_pointer(r, "choice", "const ", DT_F32, 0);
     print_pointer(r, "score", "const ", DT_F32, 1);
     print_pointer(r, "out", "", DT_F32, 2);
     buf_puts(r->out, FIT);
+}
+
+/* ---- rounds -------------------------------------------------------------- */
+
+static const char TURN[] =
+    "    PARTS(at, E * SP * BP) {\n"
+    "        const i64 e = at / (SP * BP), s0 = at / BP % SP * SN;\n"
+    "        const i64 b0 = at % BP * BN, first = (i64)round[0] * C;\n"
+    "        i64 before = 0;\n"
+    "        for (i64 i = 0; i < SN * BN; i++) {\n"
+    "            const i64 mine = TOKEN(i);\n"
+    "            const int chosen = choice[mine] != 0.0f;\n"
+    "            out[mine] = chosen && before >= first && before < first + C\n"
+    "                            ? 1.0f : 0.0f;\n"
+    "            before += chosen;\n"
+    "        }\n"
+    "    }\n"
+    "}\n"
+    "#undef TOKEN\n";
+
+static void print_turn(Route *r)
+{
+    print_parts(r);
+    print_pointer(r, "choice", "const ", DT_F32, 0);
+    print_pointer(r, "round", "const ", DT_F32, 1);
+    print_pointer(r, "out", "", DT_F32, 2);
+    buf_puts(r->out, TURN);
+}
+
+/* What is left over of each part when every expert has taken C tokens, in
+ * rounds; then the most of it. */
+static const char ROUNDS[] =
+    "    i32 *left = (i32 *)PTR(2);\n"
+    "    PARTS(at, E * SP * BP) {\n"
+    "        const i64 e = at / (SP * BP), s0 = at / BP % SP * SN;\n"
+    "        const i64 b0 = at % BP * BN;\n"
+    "        i64 n = 0;\n"
+    "        for (i64 i = 0; i < SN * BN; i++)\n"
+    "            n += choice[TOKEN(i)] != 0.0f;\n"
+    "        left[at] = (i32)(n > C ? (n - 1) / C : 0);\n"
+    "    }\n"
+    "}\n"
+    "#undef TOKEN\n";
+
+static const char MOST_ROUNDS[] =
+    "    const i32 *left = (const i32 *)PTR(2);\n"
+    "    ROWS(row, 1) {\n"
+    "        i32 most = 0;\n"
+    "        for (i64 i = 0; i < N; i++)\n"
+    "            most = left[i] > most ? left[i] : most;\n"
+    "        out[row] = (float)most;\n"
+    "    }\n"
+    "}\n";
+
+static void print_rounds(Route *r)
+{
+    ValueId x = arg_of(r, 0);
+    long long parts = local(r, x, 'e') *
+                      (local(r, x, 's') / part_of(r, 's', AK_S_PARTS)) *
+                      (local(r, x, 'b') / part_of(r, 'b', AK_B_PARTS));
+
+    print_parts(r);
+    print_pointer(r, "choice", "const ", DT_F32, 0);
+    buf_puts(r->out, ROUNDS);
+    buf_printf(r->out,
+               "\nKERNEL(%s_2)\n{\n    enum { TEAM = WARP, N = %lld };\n",
+               r->name, parts);
+    print_pointer(r, "out", "", DT_F32, 1);
+    buf_puts(r->out, MOST_ROUNDS);
+    r->info->phases = 2;
+    r->info->workspace = 4 * parts;
+    r->info->nptr++;
 }
 
 /* ---- filled slots -------------------------------------------------------- */
@@ -406,6 +490,12 @@ void route_print(const Module *m, NodeId n, const char *name, Buf *out,
         break;
     case OP_FIT:
         print_fit(&r);
+        break;
+    case OP_TURN:
+        print_turn(&r);
+        break;
+    case OP_ROUNDS:
+        print_rounds(&r);
         break;
     case OP_FILLED:
         print_filled(&r);

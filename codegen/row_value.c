@@ -315,6 +315,14 @@ static void print_inrange(Printer *w, const RowValue *v, AttrsId attrs,
                (long long)attr_int(w->p->m, attrs, AK_LIMIT, 0));
 }
 
+static void print_index(Printer *w, const RowValue *v, AttrsId attrs, Buf *out)
+{
+    buf_puts(out, "(float)(");
+    row_print_position(w, v, value_type(w->p->m, v->id)->dim[0], out);
+    buf_printf(out, " + %lld)",
+               (long long)attr_int(w->p->m, attrs, AK_FIRST, 0));
+}
+
 static void print_cast(Printer *w, const RowValue *v, Buf *out)
 {
     DType to = value_type(w->p->m, v->id)->dtype;
@@ -380,6 +388,8 @@ static void print_expression(Printer *w, const RowValue *v, Buf *out)
         print_onehot(w, v, out);
     else if (n->op == OP_INRANGE)
         print_inrange(w, v, n->attrs, out);
+    else if (n->op == OP_INDEX)
+        print_index(w, v, n->attrs, out);
     else if (n->op == OP_ONLY)
         print_only(w, v, n->attrs, out);
     else if (n->op == OP_DROPOUT)

@@ -13,27 +13,13 @@
  * last writer of a byte are enough: whoever comes after them comes after the
  * earlier ones.
  *
+ * Where the number of iterations is data, verify_plan_trips.c makes what follows
+ * hold for any number.
+ *
  * A walk is for one rank, or for all ranks of a class that differ in what they
  * read only: it then reads what any of them does.
  */
 #include "codegen/verify_plan_priv.h"
-
-typedef struct {
-    Verify *v;
-    const Plan *p;
-    Arena *arena; /* of this walk */
-    Walk walk;
-    Map *map;
-    Trace *trace; /* NULL: recorded before */
-    uint32_t rank, streams;
-    const uint64_t *spread; /* operand: how much further other ranks read */
-    uint32_t *known;  /* [stream][stream] */
-    uint32_t *last;   /* stream: its last instruction */
-    uint32_t *before; /* stream: the last one before the joined group */
-    bool *joinable;   /* stream: a joined operation has a previous one */
-    uint32_t *marks;  /* [event][stream]: known at the latest mark */
-    bool *marked;     /* event */
-} Bytes;
 
 static uint32_t *row(const Bytes *b, uint32_t *table, uint32_t i)
 {
@@ -47,7 +33,7 @@ static const char *text_of(const Bytes *b, uint32_t number)
     return verify_walk_text(b->arena, b->p, b->v->program, b->rank, number);
 }
 
-static bool fail_bytes(Bytes *b, const char *code, const char *what,
+static bool fail_bytes(const Bytes *b, const char *code, const char *what,
                        uint64_t start, uint64_t end)
 {
     diag_error(b->v->diag, (Loc){0}, code, "bytes %llu to %llu: %s",
@@ -56,8 +42,8 @@ static bool fail_bytes(Bytes *b, const char *code, const char *what,
     return false;
 }
 
-static bool fail_pair(Bytes *b, const char *code, const char *what,
-                      uint64_t start, uint64_t end, uint32_t other)
+bool verify_bytes_fail(const Bytes *b, const char *code, const char *what,
+                       uint64_t start, uint64_t end, uint32_t other)
 {
     fail_bytes(b, code, what, start, end);
     if (other != MAP_NOBODY && other > 0)
@@ -80,6 +66,7 @@ static void mark_event(Bytes *b, const PlanInstr *in)
     mark[in->stream] = b->last[in->stream];
     b->marked[in->index] = true;
     b->joinable[in->stream] = false;
+    verify_trips_mark(b, in);
 }
 
 static bool wait_event(Bytes *b, const PlanInstr *in)
@@ -121,12 +108,6 @@ static const uint32_t *begin(Bytes *b, const PlanInstr *in)
 
 /* ---- bytes ------------------------------------------------------------- */
 
-typedef struct {
-    uint64_t start, end;
-    uint32_t tag;
-    uint8_t access;
-} Extent;
-
 static Extent extent_of(const Bytes *b, uint32_t operand)
 {
     const PlanOperand *o = &b->p->operands.v[operand];
@@ -147,11 +128,12 @@ static bool read_bytes(Bytes *b, const PlanInstr *in, Extent x,
             return fail_bytes(b, "MC0707", "read but never written", x.start,
                               x.end);
         if (c->writer > known[c->stream])
-            return fail_pair(b, "MC0706", "read while they may be written",
+            return verify_bytes_fail(b, "MC0706", "read while they may be written",
                              x.start, x.end, c->writer);
         if (x.tag && c->tag && x.tag != c->tag)
-            return fail_pair(b, "MC0708", "read, but they hold another buffer",
+            return verify_bytes_fail(b, "MC0708", "read, but they hold another buffer",
                              x.start, x.end, c->writer);
+        verify_trips_read(b, in, &at);
         c->read[in->stream] = b->walk.number;
     }
     return true;
@@ -168,21 +150,50 @@ static uint32_t running_reader(const Bytes *b, const MapCell *c,
 }
 
 static bool write_bytes(Bytes *b, const PlanInstr *in, Extent x,
-                        const uint32_t *known)
+                        const uint32_t *known, uint32_t agreed)
 {
     MapAt first = verify_map_first(b->map, x.start, x.end), at = first;
     for (; at.cell; verify_map_step(b->map, &at)) {
         const MapCell *c = at.cell;
         uint32_t reader = running_reader(b, c, known);
         if (c->writer != MAP_NOBODY && c->writer > known[c->stream])
-            return fail_pair(b, "MC0706", "written by two at a time", x.start,
+            return verify_bytes_fail(b, "MC0706", "written by two at a time", x.start,
                              x.end, c->writer);
         if (reader)
-            return fail_pair(b, "MC0706", "written while they may be read",
+            return verify_bytes_fail(b, "MC0706", "written while they may be read",
                              x.start, x.end, reader);
     }
+    if (!verify_trips_write(b, x))
+        return false;
     verify_map_write(b->map, first, x.tag, b->walk.number, in->stream);
+    if (first.cell)
+        first.cell->agreed = agreed;
     return true;
+}
+
+/* The all-reduce that made all of these bytes, or 0. */
+static uint32_t made_by(Bytes *b, Extent x)
+{
+    MapAt at = verify_map_first(b->map, x.start, x.end);
+    uint32_t agreed = at.cell ? at.cell->agreed : 0;
+
+    for (; at.cell; verify_map_step(b->map, &at))
+        agreed = at.cell->agreed == agreed ? agreed : 0;
+    return agreed;
+}
+
+/* What is the same on all ranks of a group: what an all-reduce makes, and
+ * copies of it. */
+static uint32_t agreed_by(Bytes *b, const PlanInstr *in, const Extent *x)
+{
+    if (in->op == PLAN_COPY)
+        return made_by(b, x[1]);
+    if (in->op != PLAN_COLLECTIVE ||
+        b->p->collectives.v[in->index].kind != PLAN_ALL_REDUCE)
+        return 0;
+    vec_push(&b->sums, ((Sum){b->walk.number,
+                              b->p->collectives.v[in->index].group}));
+    return b->walk.number;
 }
 
 /* Kernels and all-reduces may work in place, on exactly the same bytes;
@@ -219,7 +230,7 @@ static bool operands_apart(Bytes *b, const PlanInstr *in, const Extent *x)
 static bool touch_operands(Bytes *b, const PlanInstr *in)
 {
     const uint32_t *known = begin(b, in);
-    uint32_t n = in->operands.n;
+    uint32_t n = in->operands.n, agreed;
     Extent x[PLAN_MAX_ARGS];
     for (uint32_t i = 0; i < n; i++)
         x[i] = extent_of(b, in->operands.first + i);
@@ -228,10 +239,21 @@ static bool touch_operands(Bytes *b, const PlanInstr *in)
     for (uint32_t i = 0; i < n; i++)
         if ((x[i].access & PLAN_READ) && !read_bytes(b, in, x[i], known))
             return false;
+    agreed = agreed_by(b, in, x);
     for (uint32_t i = 0; i < n; i++)
-        if ((x[i].access & PLAN_WRITE) && !write_bytes(b, in, x[i], known))
+        if ((x[i].access & PLAN_WRITE) &&
+            !write_bytes(b, in, x[i], known, agreed))
             return false;
     return true;
+}
+
+/* The compute stream reads how many iterations run. */
+static bool read_trips(Bytes *b, const PlanInstr *call)
+{
+    Extent x = extent_of(b, call->operands.first);
+
+    return read_bytes(b, call, x, begin(b, call)) &&
+           verify_trips_begin(b, made_by(b, x));
 }
 
 /* ---- one walk ---------------------------------------------------------- */
@@ -249,11 +271,19 @@ static void record(Bytes *b, const PlanInstr *in)
                      .join = in->op != PLAN_HOST && (in->flags & PLAN_JOIN),
                      .stream = in->stream,
                      .instr = (uint32_t)(in - b->p->instrs.v),
-                     .number = b->walk.number}));
+                     .number = b->walk.number,
+                     .decided = b->trips.open ? b->trips.decided : 0,
+                     .trip = b->trips.open ? b->trips.trip : 0}));
 }
 
 static bool execute(Bytes *b, const PlanInstr *in)
 {
+    if (b->walk.at == WALK_TRIPS)
+        return read_trips(b, in);
+    if (b->walk.at == WALK_TRIP_ENDS)
+        return verify_trips_end(b, in);
+    if (!verify_trips_allow(b, in))
+        return false;
     if (in->op == PLAN_EVENT) {
         mark_event(b, in);
         return true;
@@ -317,6 +347,7 @@ static void bytes_new(Bytes *b, Arena *a)
     b->joinable = arena_array(a, bool, streams);
     b->marks = arena_array(a, uint32_t, events * streams);
     b->marked = arena_array(a, bool, events);
+    verify_trips_new(b);
 }
 
 bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
@@ -341,6 +372,8 @@ bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
     if (trace)
         v->stats.instrs += b.walk.number;
     verify_map_free(b.map);
+    verify_trips_free(&b);
+    vec_free(&b.sums);
     arena_free(a);
     return ok;
 }

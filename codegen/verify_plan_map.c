@@ -197,6 +197,11 @@ void verify_map_step(Map *m, MapAt *at)
     at->cell = cell_at(m, at->chunk, at->index);
 }
 
+uint64_t verify_map_end(const Map *m, const MapAt *at)
+{
+    return cell_end(m, at->chunk, at->index);
+}
+
 /* ---- writing ------------------------------------------------------------ */
 
 /* Removes cells [from, to) of a chunk. */
@@ -240,6 +245,7 @@ void verify_map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
     first.cell->tag = tag;
     first.cell->writer = writer;
     first.cell->stream = stream;
+    first.cell->agreed = 0;
     memset(first.cell->read, 0, sizeof *first.cell->read * m->streams);
 }
 

@@ -2,7 +2,8 @@
  *
  * MPI and NCCL match collectives of a communicator, and messages between two
  * ranks on one channel, by order alone.  So the n-th of each side must agree,
- * and all sides must have equally many.
+ * and all sides must have equally many.  What may not run is counted too: it
+ * meets what runs if and only if it does itself.
  */
 #include "codegen/verify_plan_priv.h"
 
@@ -45,6 +46,37 @@ static bool same_collective(const PlanCollective *x, const PlanCollective *y)
            x->dtype == y->dtype && x->root == y->root && x->count == y->count;
 }
 
+/* The all-reduce that says how many iterations run around a step. */
+static const Step *decision_of(const Verify *v, uint32_t c, const Step *step)
+{
+    const Trace *t = &v->traces[c];
+    uint32_t low = 0, high = t->n;
+
+    while (high - low > 1) {
+        uint32_t mid = (low + high) / 2;
+
+        if (t->v[mid].number <= step->decided)
+            low = mid;
+        else
+            high = mid;
+    }
+    return &t->v[low];
+}
+
+/* Whether it runs on both sides or on none. */
+static bool same_trip(const Verify *v, const Line *line, uint32_t side,
+                      uint32_t nth)
+{
+    const Step *x = step_at(v, line, 0, nth), *y = step_at(v, line, side, nth);
+    const Step *dx, *dy;
+
+    if (!x->decided || !y->decided)
+        return x->decided == y->decided;
+    dx = decision_of(v, line->classes[0], x);
+    dy = decision_of(v, line->classes[side], y);
+    return x->trip == y->trip && dx->line == dy->line && dx->nth == dy->nth;
+}
+
 static bool fail_collective(Verify *v, const Line *line, uint32_t side,
                             uint32_t nth)
 {
@@ -71,6 +103,7 @@ static bool line_of_collectives(Verify *v, const Line *line)
         uint32_t n = line->steps[0].n, m = line->steps[side].n;
         for (uint32_t i = 0; i < MC_MIN(n, m); i++)
             if (!same_content(v, line, side, i) ||
+                !same_trip(v, line, side, i) ||
                 !same_collective(collective_at(v, line, 0, i),
                                  collective_at(v, line, side, i)))
                 return fail_collective(v, line, side, i);

@@ -14,6 +14,9 @@ typedef struct {
     uint32_t number; /* of the executed instruction, from 1 */
     uint32_t line;   /* the queue of collectives or messages it belongs to */
     uint32_t nth;    /* its place in that queue */
+    uint32_t decided; /* inside a call with trips: the number of the all-reduce
+                         that says how many iterations run, */
+    uint32_t trip;   /* and which of them this is */
     bool started;
 } Step;
 typedef Vec(Step) Trace;
@@ -70,9 +73,17 @@ typedef struct {
     uint32_t *tags;   /* buffer tags of the registers */
 } WalkFrame;
 
+/* Where a walk is. */
+typedef enum {
+    WALK_INSTR,
+    WALK_TRIPS,    /* at a CALL with trips, */
+    WALK_TRIP_ENDS /* at the end of one of its iterations */
+} WalkAt;
+
 typedef struct {
     const Plan *p;
     uint32_t main;      /* the segment to start in */
+    WalkAt at;
     int64_t *constants; /* by operand: offset and rank expression */
     WalkFrame frames[PLAN_MAX_DEPTH];
     WalkFrame *top;
@@ -83,7 +94,8 @@ typedef struct {
 /* Walks what `rank` executes of a program.  Lives in `a`. */
 Walk verify_walk_new(Arena *a, const Plan *p, uint32_t program, uint32_t rank);
 void verify_walk_restart(Walk *w);
-/* The next instruction that is not a CALL; NULL at the end of the step. */
+/* The next instruction that is not a CALL, or what Walk.at says of a CALL with
+ * trips; NULL at the end of the step. */
 const PlanInstr *verify_walk_next(Walk *w);
 
 static inline int64_t verify_walk_value(const Walk *w, uint32_t operand)
@@ -110,6 +122,8 @@ typedef struct {
     uint32_t writer; /* the last instruction that wrote them, 0 before the
                         step, MAP_NOBODY if they never were */
     uint32_t stream; /* of the writer */
+    uint32_t agreed; /* the all-reduce that made them, so that they are the same
+                        on all its ranks; 0: none */
     uint32_t read[]; /* by stream: the last instruction that read them since */
 } MapCell;
 
@@ -131,11 +145,69 @@ typedef struct {
 } MapAt;
 MapAt verify_map_first(Map *m, uint64_t start, uint64_t end);
 void verify_map_step(Map *m, MapAt *at);
+/* Where the cell at hand ends. */
+uint64_t verify_map_end(const Map *m, const MapAt *at);
 /* Makes the range that begins at `first` one cell without readers. */
 void verify_map_write(Map *m, MapAt first, uint32_t tag, uint32_t writer,
                       uint32_t stream);
 
 /* ---- verify_plan_bytes.c: one rank, alone -------------------------------- */
+
+/* An all-reduce that was executed. */
+typedef struct {
+    uint32_t number, group;
+} Sum;
+
+/* What happened to bytes within one iteration that may not run. */
+typedef struct {
+    uint64_t start, end;
+    bool written, fresh; /* fresh: as another buffer than they held before */
+    uint32_t stream;     /* read: by this stream, */
+    uint32_t before;     /* of which this one had read them before */
+} Touch;
+
+/* The call with trips that is walked, see verify_plan_trips.c. */
+typedef struct {
+    bool open;
+    uint32_t decided; /* the all-reduce that made the number, or 0 */
+    uint32_t trip;
+    uint32_t start; /* number of the instruction before the iteration */
+    uint32_t *known, *last, *before; /* as they were then */
+    bool *joinable;
+    Vec(Touch) touched;
+    Vec(uint32_t) events; /* marked in the iteration */
+} Trips;
+
+typedef struct {
+    Verify *v;
+    const Plan *p;
+    Arena *arena; /* of this walk */
+    Walk walk;
+    Map *map;
+    Trace *trace; /* NULL: recorded before */
+    uint32_t rank, streams;
+    const uint64_t *spread; /* operand: how much further other ranks read */
+    uint32_t *known;  /* [stream][stream] */
+    uint32_t *last;   /* stream: its last instruction */
+    uint32_t *before; /* stream: the last one before the joined group */
+    bool *joinable;   /* stream: a joined operation has a previous one */
+    uint32_t *marks;  /* [event][stream]: known at the latest mark */
+    bool *marked;     /* event */
+    Vec(Sum) sums;
+    Trips trips;
+} Bytes;
+
+/* The bytes that an operand covers. */
+typedef struct {
+    uint64_t start, end;
+    uint32_t tag;
+    uint8_t access;
+} Extent;
+
+/* Reports what is wrong with bytes, and the other instruction, if one is
+ * meant; returns false. */
+bool verify_bytes_fail(const Bytes *b, const char *code, const char *what,
+                       uint64_t start, uint64_t end, uint32_t other);
 
 /* By operand: the lowest of the addresses of all ranks, and how far the
  * highest lies above. */
@@ -148,6 +220,21 @@ typedef struct {
  * is what all ranks of the class do. */
 bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
                  const Reach *reach, Trace *trace);
+
+/* ---- verify_plan_trips.c: what may not run ------------------------------- */
+void verify_trips_new(Bytes *b);
+void verify_trips_free(Bytes *b);
+/* The instruction at hand calls; its number of iterations comes from the
+ * all-reduce `decided`, or from none. */
+bool verify_trips_begin(Bytes *b, uint32_t decided);
+/* Whether the instruction may stand where it may not run. */
+bool verify_trips_allow(const Bytes *b, const PlanInstr *in);
+/* It marks an event, reads the cell at hand, is about to write bytes. */
+void verify_trips_mark(Bytes *b, const PlanInstr *in);
+void verify_trips_read(Bytes *b, const PlanInstr *in, const MapAt *at);
+bool verify_trips_write(Bytes *b, Extent x);
+/* The end of an iteration of `call`. */
+bool verify_trips_end(Bytes *b, const PlanInstr *call);
 
 /* ---- verify_plan_class.c: one class, alone ------------------------------- */
 bool verify_bytes(Verify *v, uint32_t class_index);

@@ -6,6 +6,9 @@
  * buffer number of the plan, mixed with the run of the segment if it is local
  * to one.
  *
+ * Of a call with trips all iterations are walked; where it is reached, and where
+ * each of them ends, counts as an instruction.
+ *
  * Instructions are numbered as they are executed.  Every proof refers to them
  * by number; when one fails, a second walk up to that number says where it is.
  */
@@ -45,6 +48,7 @@ Walk verify_walk_new(Arena *a, const Plan *p, uint32_t program, uint32_t rank)
 void verify_walk_restart(Walk *w)
 {
     w->number = w->runs = 0;
+    w->at = WALK_INSTR;
     w->top = w->frames;
     enter(w, w->top, w->main);
 }
@@ -65,11 +69,12 @@ uint32_t verify_walk_tag(const Walk *w, uint32_t operand)
 static void set_registers(Walk *w, WalkFrame *frame)
 {
     const PlanInstr *call = &w->p->instrs.v[frame->call];
+    uint32_t skip = plan_call_skips(call);
     int64_t i =
         call->flags & PLAN_REVERSE ? call->aux - 1 - frame->done : frame->done;
     w->top = frame - 1;
-    for (uint32_t k = 0; k < call->operands.n; k++) {
-        uint32_t o = call->operands.first + k;
+    for (uint32_t k = 0; k < call->operands.n - skip; k++) {
+        uint32_t o = call->operands.first + skip + k;
         frame->regs[k + 1] =
             verify_walk_value(w, o) + i * w->p->operands.v[o].stride;
         frame->tags[k + 1] = verify_walk_tag(w, o);
@@ -99,19 +104,40 @@ static bool pop(Walk *w)
     return true;
 }
 
+/* The call with trips whose iteration is over here, or NULL. */
+static const PlanInstr *ended_trip(const Walk *w)
+{
+    const PlanInstr *call = &w->p->instrs.v[w->top->call];
+    return w->top != w->frames && (call->flags & PLAN_TRIPS) ? call : NULL;
+}
+
+static const PlanInstr *give(Walk *w, const PlanInstr *in, WalkAt at)
+{
+    w->number++;
+    w->at = at;
+    return in;
+}
+
 const PlanInstr *verify_walk_next(Walk *w)
 {
-    for (;;) {
+    if (w->at == WALK_TRIPS)
+        push_call(w, w->top->pc - 1);
+    else if (w->at == WALK_TRIP_ENDS)
+        pop(w);
+    for (w->at = WALK_INSTR;;) {
         if (w->top->pc == w->top->end) {
+            const PlanInstr *call = ended_trip(w);
+            if (call)
+                return give(w, call, WALK_TRIP_ENDS);
             if (!pop(w))
                 return NULL;
             continue;
         }
         const PlanInstr *in = &w->p->instrs.v[w->top->pc++];
-        if (in->op != PLAN_CALL) {
-            w->number++;
-            return in;
-        }
+        if (in->op != PLAN_CALL)
+            return give(w, in, WALK_INSTR);
+        if (in->flags & PLAN_TRIPS)
+            return give(w, in, WALK_TRIPS);
         push_call(w, w->top->pc - 1);
     }
 }

@@ -72,7 +72,8 @@ static void add(Walk *w, const Node *n, int64_t times)
     vec_push(&w->rows, row);
 }
 
-/* `ends`: how many of the times are the last iteration of a scan. */
+/* `ends`: how many of the times are the last iteration of a scan.  What runs
+ * only if needed is left out. */
 static void walk(Walk *w, FuncId f, int64_t times, int64_t ends)
 {
     const Func *func = &w->m->funcs.v[f.i];
@@ -83,6 +84,8 @@ static void walk(Walk *w, FuncId f, int64_t times, int64_t ends)
         if (n->op == OP_CALL) {
             Scan scan = call_scan(w->m, n);
 
+            if (call_trips(w->m, n) >= 0)
+                continue;
             walk(w, scan.callee, times * scan.count, times);
         } else if (op_info[n->op].flags & OPF_COMM) {
             add(w, n, effects_ahead(w->m, n) ? times - ends : times);

@@ -3,16 +3,7 @@
  *   logits = n · router          [s,b,e], f32
  *   choice = topk(scores)        [s,b,e], 0 or 1: data, no gradient
  *   weight = scores · choice     [s,b,e], perhaps normalised
- *   y      = combine(weight, experts(dispatch(n)))
- *
- * Experts work on [e,c,h]: c slots for each expert.  Without a capacity factor
- * there are as many slots as tokens on a rank, for all of them may choose the
- * same expert, and no token is ever dropped; that takes memory for experts /
- * top_k times as many rows as are filled, but products run over those in use
- * only.  Where ranks hold different
- * experts, `dispatch` leaves all experts' blocks of the rank's own tokens and a
- * layout asks for all tokens' blocks of the rank's own experts: the all-to-all
- * is a conversion.
+ *   y      = experts(choice, weight, n), model_experts.c
  *
  * Balancing losses are further sums that the backward starts from.
  */
@@ -256,103 +247,7 @@ static void balance(Router *r)
         z_loss(r);
 }
 
-/* ---- the experts --------------------------------------------------------- */
-
-/* Into how many parts ranks cut s and b: an expert's capacity is for the tokens
- * of one rank, whatever the layout. */
-static int64_t sequence_parts(const Spec *s)
-{
-    return s->parallel.cp * (s->parallel.sp ? s->parallel.tp : 1);
-}
-
-static int64_t token_parts(const Spec *s)
-{
-    return sequence_parts(s) * s->derived.dense_dp;
-}
-
-/* Slots of an expert for the tokens of one rank: all of them, or
- * ceil(tokens k / experts * factor) (Fedus et al. 2021, section 2.1). */
-static int64_t capacity(const Router *r)
-{
-    const Spec *s = r->spec;
-    int64_t tokens = r->x->s * r->x->b / token_parts(s);
-    double even = (double)(tokens * s->model.moe.top_k) /
-                  (double)s->model.moe.num_experts;
-    double slots = ceil(even * s->model.moe.capacity_factor);
-
-    if (s->model.moe.capacity_factor == 0.0 || slots > (double)tokens)
-        return tokens;
-    return MC_MAX((int64_t)slots, 1);
-}
-
-/* Without the tokens for which their expert has no slot. */
-static ValueId fitting(Router *r, ValueId weight)
-{
-    Model *x = r->x;
-    const Spec *s = r->spec;
-    ValueId args[] = {r->choice, weight};
-    Attr list[] = {
-        attr_of_int(AK_SIZE, capacity(r)),
-        attr_of_int(AK_S_PARTS, sequence_parts(s)),
-        attr_of_int(AK_B_PARTS, s->derived.dense_dp),
-        attr_of_int(AK_BY_SCORE, s->model.moe.drop_policy == MOE_DROP_PROBS)};
-
-    if (s->model.moe.capacity_factor == 0.0)
-        return r->choice;
-    model_at(x, "model.moe.capacity_factor");
-    return model_name(x,
-                      ir_op(x->m, x->f, OP_FIT, args, 2,
-                            attrs_intern(x->m, list, MC_LEN(list)), x->loc),
-                      "kept");
-}
-
-/* The value where the dispatcher wants it: gathered over the experts' ranks,
- * or where it is. */
-static ValueId at_dispatcher(Router *r, ValueId v)
-{
-    Model *x = r->x;
-
-    if (r->spec->parallel.ep == 1 ||
-        r->spec->model.moe.dispatcher == MOE_ALLTOALL)
-        return v;
-    return model_hint(x, model_unary(x, OP_COPY, v), "gathered");
-}
-
-/* How many of an expert's slots are in use, of each rank's tokens: a number for
- * what the products run over, and no more. */
-static ValueId filled(Router *r, ValueId choice)
-{
-    Model *x = r->x;
-    Attr list[] = {attr_of_int(AK_SIZE, token_parts(r->spec)),
-                   attr_of_int(AK_LIMIT, capacity(r))};
-    ValueId n = ir_op(x->m, x->f, OP_FILLED, &choice, 1,
-                      attrs_intern(x->m, list, 2), x->loc);
-
-    return model_hint(x, model_name(x, n, "filled"), "slots");
-}
-
-static ValueId routed_experts(Router *r, ValueId n)
-{
-    Model *x = r->x;
-    ValueId weight = router_weight(r);
-    ValueId choice = at_dispatcher(r, fitting(r, weight));
-    ValueId out[] = {choice, choice, at_dispatcher(r, n)};
-    ValueId back[] = {choice, at_dispatcher(r, weight), {0}};
-    Attr slots = attr_of_int(AK_SIZE, capacity(r) * token_parts(r->spec));
-    ValueId rows;
-
-    model_at(x, "model.moe.dispatcher");
-    rows = ir_op(x->m, x->f, OP_DISPATCH, out, 3, attrs_intern(x->m, &slots, 1),
-                 x->loc);
-    rows = model_hint(x, model_name(x, rows, "rows"), "slots");
-    x->f_ = r->spec->model.moe.ffn_hidden_size;
-    back[2] = model_mlp(x, rows, "experts.", filled(r, choice), "slots");
-    x->f_ = r->spec->model.ffn_hidden_size;
-    model_at(x, "model.moe.dispatcher");
-    return model_hint(
-        x, ir_op(x->m, x->f, OP_COMBINE, back, 3, (AttrsId){0}, x->loc),
-        "residual");
-}
+/* ---- the whole ----------------------------------------------------------- */
 
 /* sigmoid(n · w), a factor for each token. */
 static ValueId shared_gate(Router *r, ValueId n)
@@ -390,7 +285,8 @@ ValueId model_moe(Model *x, ValueId n)
     ValueId y;
 
     router_logits(&r, n);
-    y = routed_experts(&r, n);
+    y = router_weight(&r);
+    y = model_experts(x, r.choice, y, n);
     balance(&r);
     y = shared_experts(&r, n, y);
     model_module(x, mark, MODULE_MOE);

@@ -129,6 +129,11 @@ FuncId model_layer(Model *x);
 
 ValueId model_moe(Model *x, ValueId n);
 
+/* ---- model_experts.c: tokens to experts and back ------------------------- */
+
+/* The sum of what its experts make of each row of n, weighted. */
+ValueId model_experts(Model *x, ValueId choice, ValueId weight, ValueId n);
+
 /* ---- model_head.c: logits and cross-entropy ------------------------------ */
 
 FuncId model_head(Model *x, TensorId loss);

@@ -195,7 +195,7 @@ static Attr mode_list(Module *m, AttrKey key, const char *modes)
     int64_t *list = arena_array(m->arena, int64_t, n + 1);
 
     for (size_t i = 0; i < n; i++)
-        list[i] = mode_of_char(modes[i]);
+        list[i] = call_mode_of(modes[i]);
     return attr_of_list(m, key, list, (uint32_t)n);
 }
 

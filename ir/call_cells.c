@@ -3,7 +3,8 @@
  * Seen from outside, an argument or result mapped along a dimension is `count`
  * times the callee's along it, or has a dimension of size `count` that the
  * callee's lacks.  Carries pair up in order: what the k-th carried parameter
- * takes, the k-th carried result gives back.
+ * takes, the k-th carried result gives back.  A call with trips may run fewer
+ * iterations than its count, or none: then its carries pass through.
  */
 #include "ir/ir_priv.h"
 
@@ -25,6 +26,30 @@ int call_arg_mode(const Module *m, const Node *n, uint32_t i)
 int call_res_mode(const Module *m, const Node *n, uint32_t i)
 {
     return list_mode(m, n->attrs, AK_RESULTS, i);
+}
+
+int call_trips(const Module *m, const Node *n)
+{
+    for (uint32_t i = 0; i < n->nargs; i++)
+        if (call_arg_mode(m, n, i) == MODE_TRIPS)
+            return (int)i;
+    return -1;
+}
+
+char call_mode_letter(int mode)
+{
+    return mode == MODE_WHOLE   ? '.'
+           : mode == MODE_CARRY ? '>'
+           : mode == MODE_TRIPS ? '#'
+                                : (char)mode;
+}
+
+int call_mode_of(char letter)
+{
+    return letter == '.'   ? MODE_WHOLE
+           : letter == '>' ? MODE_CARRY
+           : letter == '#' ? MODE_TRIPS
+                           : letter;
 }
 
 void call_modes(const Module *m, const Node *n, char *out_args,
@@ -57,11 +82,35 @@ static const char *check_modes(Module *m, AttrsId attrs, AttrKey key,
         int mode = list_mode(m, attrs, key, i);
 
         if (mode != MODE_WHOLE && mode != MODE_CARRY &&
+            (mode != MODE_TRIPS || key != AK_ARGS) &&
             (mode < 'a' || mode > 'z'))
             return wrong(m, "mode %u of `%s` is none", i + 1,
                          attr_info[key].name);
     }
     return NULL;
+}
+
+/* At most one operand says how many iterations run; since that may be none, all
+ * results are carries. */
+static const char *check_trips(Module *m, AttrsId attrs, const Func *f)
+{
+    uint32_t trips = 0, carries = 0;
+
+    for (uint32_t i = 0; i < f->params.n; i++) {
+        const Type *t = value_type(m, f->params.v[i]);
+
+        if (list_mode(m, attrs, AK_ARGS, i) != MODE_TRIPS)
+            continue;
+        if (t->ndim || t->dtype != DT_F32 || trips++)
+            return "its number of trips must be one f32 scalar";
+    }
+    for (uint32_t i = 0; i < f->results.n; i++)
+        carries += list_mode(m, attrs, AK_RESULTS, i) == MODE_CARRY;
+    if (trips && attr_int(m, attrs, AK_REVERSE, 0))
+        return "runs the first of its iterations, so not in reverse";
+    return trips && carries < f->results.n
+               ? "may run no iteration, so its results must be carries"
+               : NULL;
 }
 
 static const char *check_scan(Module *m, AttrsId attrs, uint32_t nargs)
@@ -81,7 +130,8 @@ static const char *check_scan(Module *m, AttrsId attrs, uint32_t nargs)
         attr_int(m, attrs, AK_STEP, 1) < 1)
         return "`first` must not be negative, and `step` positive";
     bad = check_modes(m, attrs, AK_ARGS, nargs);
-    return bad ? bad : check_modes(m, attrs, AK_RESULTS, f->results.n);
+    bad = bad ? bad : check_modes(m, attrs, AK_RESULTS, f->results.n);
+    return bad ? bad : check_trips(m, attrs, f);
 }
 
 /* The type outside of a value that is `inner` inside and mapped along `dim`.
@@ -120,7 +170,7 @@ static const char *check_args(Module *m, const Func *f, const ValueId *args,
         TypeId outer = value_of(m, args[i])->type;
         TypeId inner = value_of(m, f->params.v[i])->type;
         int mode = list_mode(m, attrs, AK_ARGS, i);
-        bool fits = mode == MODE_WHOLE || mode == MODE_CARRY
+        bool fits = mode <= MODE_TRIPS
                         ? outer.i == inner.i
                         : cuts_into(m, outer, inner, (char)mode, count);
 

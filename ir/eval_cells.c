@@ -264,6 +264,17 @@ void eval_inrange(EvalStep *s)
         out->at[i] = one;
 }
 
+void eval_index(EvalStep *s)
+{
+    EvalArray *out = step_out(s, 0);
+    int64_t start = out_start(s, out->dim[0]) +
+                    attr_int(s->e->m, s->node->attrs, AK_FIRST, 0);
+
+    for (int64_t i = 0; i < out->size[0]; i++)
+        out->at[i] =
+            num_of_double(s->e->opt.kind, (double)(start + i));
+}
+
 /* Frequency of a pair of channels; Llama 3.1's scaling blends the slow ones
  * (Hugging Face, modeling_rope_utils.py, _compute_llama3_parameters). */
 static double rope_frequency(const Module *m, AttrsId attrs, int64_t pair,

@@ -28,6 +28,7 @@ typedef struct {
     int64_t base;       /* the caller's layer, from which a scan counts */
     NodeId call;        /* the node that called; 0 for an entry */
     Scan scan;
+    int64_t trips;      /* iterations that run: of scan.count the first */
     int64_t done;       /* iterations finished */
     EvalValue **result; /* [iteration][result] until the call returns */
 } EvalFrame;

@@ -173,7 +173,7 @@ static void crowd_fit(EvalStep *s, Crowd *c, EvalArray *out)
 /* Tokens per part along a dimension. */
 static int64_t part_size(const EvalStep *s, char dim, AttrKey parts)
 {
-    const Type *t = value_type(s->e->m, s->node->res);
+    const Type *t = value_type(s->e->m, node_arg(s->e->m, s->node, 0));
 
     return type_size(t, dim) / attr_int(s->e->m, s->node->attrs, parts, 1);
 }
@@ -209,6 +209,70 @@ void eval_fit(EvalStep *s)
     }
     free(c.choice);
     free(c.score);
+}
+
+/* ---- rounds -------------------------------------------------------------- */
+
+/* Walks each expert's tokens of each part in their order. */
+typedef struct {
+    Walk w; /* over e, the part, and the token within it */
+    const EvalArray *choice;
+    int64_t in_s, in_b; /* tokens of a part along s and b */
+    int64_t before;     /* chosen ones of the part before this token */
+} Queue;
+
+static Queue queue_of(EvalStep *s)
+{
+    const char dims[] = {'e', 'g', 'r', 's', 'b'}; /* g, r: the part */
+    Queue q = {.choice = step_arg(s, 0),
+               .in_s = part_size(s, 's', AK_S_PARTS),
+               .in_b = part_size(s, 'b', AK_B_PARTS)};
+    int64_t size[] = {array_size(q.choice, 'e'),
+                      array_size(q.choice, 's') / q.in_s,
+                      array_size(q.choice, 'b') / q.in_b, q.in_s, q.in_b};
+
+    q.w = walk_dims(dims, size, 5);
+    walk_add(&q.w, q.choice);
+    return q;
+}
+
+/* Where the token lies in the choice. */
+static int64_t queue_at(Queue *q)
+{
+    if (walk_index(&q->w, 's') == 0 && walk_index(&q->w, 'b') == 0)
+        q->before = 0;
+    return q->w.off[0] +
+           walk_index(&q->w, 'g') * q->in_s * array_stride(q->choice, 's') +
+           walk_index(&q->w, 'r') * q->in_b * array_stride(q->choice, 'b');
+}
+
+void eval_turn(EvalStep *s)
+{
+    EvalKind kind = s->e->opt.kind;
+    int64_t size = attr_int(s->e->m, s->node->attrs, AK_SIZE, 1);
+    int64_t round = num_index(kind, step_arg(s, 1)->at[0]);
+    EvalArray *out = step_out(s, 0);
+
+    for (Queue q = queue_of(s); q.w.more; walk_next(&q.w)) {
+        int64_t at = queue_at(&q);
+
+        if (is_chosen(s, q.choice->at[at]) && q.before++ / size == round)
+            out->at[at] = num_of_double(kind, 1);
+    }
+}
+
+void eval_rounds(EvalStep *s)
+{
+    int64_t size = attr_int(s->e->m, s->node->attrs, AK_SIZE, 1), most = 1;
+
+    for (Queue q = queue_of(s); q.w.more; walk_next(&q.w)) {
+        int64_t at = queue_at(&q);
+
+        q.before += is_chosen(s, q.choice->at[at]);
+        most = MC_MAX(most, q.before);
+    }
+    step_out(s, 0)->at[0] =
+        num_of_double(s->e->opt.kind, (double)((most - 1) / size));
 }
 
 void eval_filled(EvalStep *s)

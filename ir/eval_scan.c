@@ -6,7 +6,8 @@
  *                 |  last carry, stacked results side by side
  *     caller   next node
  *
- * `row` is a call that runs once and passes everything whole.
+ * A call with trips keeps to the first of its iterations.  `row` is a call that
+ * runs once and passes everything whole.
  */
 #include "ir/eval_priv.h"
 
@@ -14,8 +15,7 @@
 
 static int64_t iteration(const EvalFrame *frame)
 {
-    return frame->scan.reverse ? frame->scan.count - 1 - frame->done
-                               : frame->done;
+    return frame->scan.reverse ? frame->trips - 1 - frame->done : frame->done;
 }
 
 static bool is_row(const Eval *e, NodeId call)
@@ -90,7 +90,7 @@ static void params_bind(Eval *e, EvalRank *r)
 
         if (mode == MODE_CARRY)
             given = carried(e, frame, carries++, given);
-        if (mode == MODE_WHOLE || mode == MODE_CARRY)
+        if (mode <= MODE_TRIPS)
             *slot = value_share(given);
         else
             *slot = value_piece(given, (char)mode, iteration(frame),
@@ -186,7 +186,7 @@ static EvalValue *result_of(const Eval *e, const EvalFrame *frame, uint32_t i)
 {
     const Func *f = func_of(e->m, frame->func);
     int64_t count = frame->scan.count;
-    int64_t last = frame->scan.reverse ? 0 : count - 1;
+    int64_t last = frame->scan.reverse ? 0 : frame->trips - 1;
     int mode = res_mode(e, frame->call, i);
 
     if (mode == MODE_WHOLE || mode == MODE_CARRY)
@@ -234,13 +234,13 @@ void scan_advance(Eval *e, EvalRank *r)
     for (uint32_t i = 0; i < f->results.n; i++)
         frame->result[at * f->results.n + i] =
             value_share(frame->slot[e->slot_of[f->results.v[i].i]]);
-    if (++frame->done < frame->scan.count)
+    if (++frame->done < frame->trips)
         iteration_start(e, r);
     else
         call_return(e, r);
 }
 
-static void call_push(EvalStep *s, Scan scan)
+static void call_push(EvalStep *s, Scan scan, int64_t trips)
 {
     EvalFrame frame = eval_frame(s->e, scan.callee);
     size_t results = (size_t)scan.count *
@@ -251,6 +251,7 @@ static void call_push(EvalStep *s, Scan scan)
     frame.mb = s->frame->mb;
     frame.call = s->id;
     frame.scan = scan;
+    frame.trips = trips;
     frame.result = calloc(results + 1, sizeof(EvalValue *));
     if (!frame.result)
         mc_oom(results * sizeof(EvalValue *));
@@ -259,7 +260,7 @@ static void call_push(EvalStep *s, Scan scan)
     iteration_start(s->e, s->rank);
 }
 
-/* No iterations: carries pass through, stacks are empty. */
+/* No iteration: carries pass through, stacks are empty. */
 static void call_nothing(EvalStep *s)
 {
     uint32_t args = 0;
@@ -275,14 +276,33 @@ static void call_nothing(EvalStep *s)
     }
 }
 
+/* How many iterations run: all, or as many as an operand says. */
+static int64_t trips_of(EvalStep *s, const Scan *scan)
+{
+    int i = call_trips(s->e->m, s->node);
+    int64_t trips;
+
+    if (i < 0)
+        return scan->count;
+    trips = num_index(s->e->opt.kind, step_arg(s, (uint32_t)i)->at[0]);
+    if (trips < 0 || trips > scan->count)
+        step_fault(s, "MC0756", "is to run %lld of %lld iterations",
+                   (long long)trips, (long long)scan->count);
+    return trips;
+}
+
 void eval_call(EvalStep *s)
 {
     Scan scan = call_scan(s->e->m, s->node);
+    int64_t trips;
 
     if (scan.over == 'm' && s->e->microbatches)
         scan.count = s->e->microbatches;
-    if (scan.count)
-        call_push(s, scan);
+    trips = trips_of(s, &scan);
+    if (s->outcome == STEP_FAULT)
+        return;
+    if (trips)
+        call_push(s, scan, trips);
     else
         call_nothing(s);
 }
@@ -291,5 +311,6 @@ void eval_row(EvalStep *s)
 {
     call_push(s, (Scan){.callee = attr_func(s->e->m, s->node->attrs,
                                             AK_CALLEE),
-                        .count = 1});
+                        .count = 1},
+              1);
 }

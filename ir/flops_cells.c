@@ -114,8 +114,11 @@ static double body_flops(const Module *m, const Node *n)
     return flops;
 }
 
+/* What runs only if needed is not counted. */
 double flops_call(const Module *m, const Node *n)
 {
+    if (call_trips(m, n) >= 0)
+        return 0;
     return (double)attr_int(m, n->attrs, AK_COUNT, 1) * body_flops(m, n);
 }
 

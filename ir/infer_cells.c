@@ -588,6 +588,15 @@ const char *infer_fit(Module *m, Op op, const ValueId *args, uint32_t nargs,
     return bad ? bad : infer_sig(m, op, args, nargs, attrs, &f32, out);
 }
 
+const char *infer_rounds(Module *m, Op op, const ValueId *args, uint32_t nargs,
+                         AttrsId attrs, TypeId *out)
+{
+    const DType f32 = DT_F32;
+    const char *bad = want_dtypes(m, args, nargs, &f32);
+
+    return bad ? bad : infer_scalar(m, op, args, nargs, attrs, out);
+}
+
 /* The rows may be of any floating-point type and keep it. */
 const char *infer_filled(Module *m, Op op, const ValueId *args, uint32_t nargs,
                          AttrsId attrs, TypeId *out)

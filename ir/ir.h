@@ -15,6 +15,7 @@
  *   s sequence  b batch  h hidden  g KV group  r queries per group  d channel
  *   f feed-forward  v vocabulary  p position  l layer  m microbatch
  *   e expert  c slot of an expert's block: s and b of the tokens together
+ *   n round in which an expert takes tokens
  *   j what lies side by side: queries, key, value of a group; gate and up
  *   n lines of a tensor that lies flat, w elements of a line
  */
@@ -423,6 +424,9 @@ void ir_accum(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
  *             "l"      any one letter: the i-th piece of the operand along
  *                      that dimension; if the parameter lacks the dimension,
  *                      its i-th index (the dimension disappears)
+ *             "trips"  the same value each time, a scalar: how many of the N
+ *                      iterations are run, those from 0 on.  All results of
+ *                      such a call are carries.
  *   result    "whole"  the value itself (count must be 1)
  *             "carry"  the value after the last iteration run
  *             "l"      all iterations' results side by side along that
@@ -431,7 +435,8 @@ void ir_accum(Module *m, FuncId f, TensorId t, Field field, ValueId x, Loc loc);
  * layer register is first + i * step, within a scan over layers from the outer
  * one's on: it selects the layer of per-layer tensors.
  * over == 'm' sets the microbatch register, any other letter sets none. */
-enum { MODE_WHOLE = 1, MODE_CARRY = 2 }; /* otherwise the letter itself */
+enum { MODE_WHOLE = 1, MODE_CARRY = 2, MODE_TRIPS = 3 }; /* otherwise the
+                                                            letter itself */
 
 typedef struct {
     FuncId callee;
@@ -443,15 +448,16 @@ typedef struct {
 Scan call_scan(const Module *m, const Node *n);
 int call_arg_mode(const Module *m, const Node *n, uint32_t i);
 int call_res_mode(const Module *m, const Node *n, uint32_t i);
-static inline char call_mode_letter(int mode)
-{
-    return mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>' : (char)mode;
-}
+/* The operand that says at run time how many iterations run, or -1. */
+int call_trips(const Module *m, const Node *n);
+/* A mode in text: '.' whole, '>' carry, '#' trips, or the letter itself. */
+char call_mode_letter(int mode);
+int call_mode_of(char letter);
 /* The modes of a call as ir_call takes them; room for one letter each and 0. */
 void call_modes(const Module *m, const Node *n, char *out_args,
                 char *out_results);
-/* Result types follow from the callee.  modes: one letter, 'w' MODE_WHOLE is
- * spelled '.', carry is spelled '>': ".>ll" and ">l". */
+/* Result types follow from the callee.  Modes are one letter each: ".>ll" and
+ * ">l". */
 NodeId ir_call(Module *m, FuncId f, Scan scan, const ValueId *args,
                const char *arg_modes, const char *res_modes, Loc loc);
 
@@ -489,6 +495,8 @@ uint8_t mesh_atom(Mesh *mesh, Sym axis, uint32_t part, uint32_t size,
 uint8_t mesh_ends(Mesh *mesh, Sym axis, uint32_t size, uint32_t stride);
 /* All atoms of an axis; 0: none. */
 AxisSet mesh_axis(const Module *m, const char *axis);
+/* All atoms that tell the ranks of one pipeline stage apart. */
+AxisSet mesh_stage(const Module *m);
 /* The atoms of an axis in order, most significant first; returns how many. */
 uint8_t mesh_axis_atoms(const Module *m, const char *axis, uint8_t *out);
 uint32_t axes_size(const Mesh *mesh, AxisSet set); /* ranks in a group */
@@ -554,7 +562,9 @@ enum {
     OPF_COMM = 1 << 2,      /* talks to other ranks */
     OPF_EFFECT = 1 << 3,    /* not dropped, nor reordered among its like */
     OPF_CHEAP = 1 << 4,     /* recomputed in the backward rather than saved */
-    OPF_VIEW = 1 << 5       /* results alias operands */
+    OPF_VIEW = 1 << 5,      /* results alias operands */
+    OPF_STAGE = 1 << 6      /* a maximum over all ranks of a stage, also those
+                               that have the same operand */
 };
 extern const OpInfo op_info[OP_COUNT];
 Op op_find(const char *name); /* OP_NONE if unknown */

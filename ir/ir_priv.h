@@ -43,17 +43,6 @@ extern const char *const init_names[INIT_ONES + 1];
 enum { PROP_NAMES = 13 };
 extern const char *const prop_names[PROP_NAMES]; /* by bit of Prop */
 
-/* Modes of a scan are spelled as one character each: `.` whole, `>` carry, or
- * the letter of the dimension. */
-static inline int mode_of_char(char c)
-{
-    return c == '.' ? MODE_WHOLE : c == '>' ? MODE_CARRY : c;
-}
-static inline char mode_char(int64_t mode)
-{
-    return mode == MODE_WHOLE ? '.' : mode == MODE_CARRY ? '>' : (char)mode;
-}
-
 /* Position of `word` in a table of n words, or -1. */
 int word_find(const char *const *table, int n, const char *word);
 /* Letters, digits, `_` and `.`, not starting with a dot. */

@@ -90,6 +90,16 @@ AxisSet mesh_axis(const Module *m, const char *axis)
     return set;
 }
 
+AxisSet mesh_stage(const Module *m)
+{
+    AxisSet set = 0;
+
+    for (uint32_t i = 0; i < m->mesh.atoms.n; i++)
+        if (!m->mesh.atoms.v[i].expert)
+            set |= (AxisSet)1 << i;
+    return set & ~(mesh_axis(m, "pp") | mesh_axis(m, "embed"));
+}
+
 /* ---- groups -------------------------------------------------------------- */
 
 uint32_t axes_size(const Mesh *mesh, AxisSet set)

@@ -239,11 +239,11 @@ static Attr parse_modes(Parser *p, AttrKey key)
     if (p->kind != TOK_STRING || strlen(s) > MAX_LIST)
         lex_fail(p, "MC0601", "expected modes such as \">.l\"");
     for (s = buf_str(&p->text); !p->failed && *s; s++) {
-        if (*s != '.' && *s != '>' && !islower((unsigned char)*s)) {
-            lex_fail(p, "MC0601", "modes are `.`, `>` and letters");
+        if (!strchr(".>#", *s) && !islower((unsigned char)*s)) {
+            lex_fail(p, "MC0601", "modes are `.`, `>`, `#` and letters");
             break;
         }
-        modes[n++] = mode_of_char(*s);
+        modes[n++] = call_mode_of(*s);
     }
     lex_next(p);
     return attr_of_list(p->m, key, modes, n);

@@ -174,7 +174,7 @@ static void print_list(const Module *m, const Attr *a, AttrKind kind, Buf *out)
 
         buf_puts(out, i && kind != AV_MODES ? ", " : "");
         if (kind == AV_MODES)
-            buf_printf(out, "%c", mode_char(v));
+            buf_printf(out, "%c", call_mode_letter((int)v));
         else if (kind == AV_SYMS)
             print_word(sym_text(m->names, (Sym){(uint32_t)v}), out);
         else

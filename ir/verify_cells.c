@@ -74,7 +74,7 @@ const char *verify_topk(Module *m, const Node *n)
 
 const char *verify_fit(Module *m, const Node *n)
 {
-    const Type *t = value_type(m, n->res);
+    const Type *t = value_type(m, node_arg(m, n, 0));
     int64_t s_parts = attr_int(m, n->attrs, AK_S_PARTS, 1);
     int64_t b_parts = attr_int(m, n->attrs, AK_B_PARTS, 1);
 
@@ -84,6 +84,16 @@ const char *verify_fit(Module *m, const Node *n)
         type_size(t, 'b') % b_parts)
         return "its `s_parts` and `b_parts` do not divide the tokens";
     return NULL;
+}
+
+const char *verify_rounds(Module *m, const Node *n)
+{
+    const Type *t = value_type(m, node_arg(m, n, 0));
+
+    if (type_dim(t, 's') != 0 || type_dim(t, 'b') != 1 ||
+        type_dim(t, 'e') != 2 || t->ndim != 3)
+        return "its operand must be a choice [s, b, e]";
+    return verify_fit(m, n);
 }
 
 const char *verify_filled(Module *m, const Node *n)

@@ -124,6 +124,11 @@ static const char *agree_part(const Module *m, Agreed *all, const Node *n,
     return agree(m, all, &t, value_layout(m, v));
 }
 
+static bool is_maximum(const Node *n)
+{
+    return op_info[n->op].sig[0] == '^';
+}
+
 static char linearity(const Node *n, uint32_t i)
 {
     const char *linear = op_info[n->op].linear;
@@ -142,7 +147,7 @@ static const char *gather_partial(const Module *m, const Node *n, AxisSet *out)
         const Layout *l = value_layout(m, node_arg(m, n, i));
         char kind = linearity(n, i);
 
-        if (l->partial_max && n->op != OP_MAX)
+        if (l->partial_max && !is_maximum(n))
             return wrong(m, "operand %u is only a partial maximum", i + 1);
         if (l->partial && (kind == '-' || (kind == 's' && single)))
             return wrong(m, "operand %u is only a partial sum", i + 1);
@@ -189,8 +194,9 @@ static const char *check_result(const Module *m, const Node *n, uint32_t k,
     AxisSet summed = summed_in_result(m, operands, n, k);
     AxisSet max = 0;
 
-    if (n->op == OP_MAX) {
+    if (is_maximum(n)) {
         max = summed | value_layout(m, node_arg(m, n, 0))->partial_max;
+        max |= op_info[n->op].flags & OPF_STAGE ? mesh_stage(m) : 0;
         summed = 0;
     }
     if (l->partial != (partial | summed))
@@ -333,12 +339,27 @@ static const char *check_flat(const Module *m, const Node *n)
                                       : "its lines are not split as the value";
 }
 
+/* What communicates inside a call meets the same of other ranks, so all of them
+ * must run as many iterations: the number is complete on each. */
+static bool trips_agree(const Module *m, const Node *n)
+{
+    int i = n->op == OP_CALL ? call_trips(m, n) : -1;
+    const Layout *l;
+
+    if (i < 0)
+        return true;
+    l = value_layout(m, node_arg(m, n, (uint32_t)i));
+    return !l->partial && !l->partial_max;
+}
+
 /* A mapped dimension that disappears inside must not be split outside, so
  * layouts agree whatever the mode. */
 static const char *check_callee(const Module *m, const Node *n)
 {
     const Func *f = &m->funcs.v[attr_func(m, n->attrs, AK_CALLEE).i];
 
+    if (!trips_agree(m, n))
+        return "ranks do not agree on its number of trips";
     for (uint32_t i = 0; i < n->nargs; i++) {
         LayoutId inner = m->values.v[f->params.v[i].i].layout;
 

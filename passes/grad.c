@@ -85,6 +85,11 @@ void grad_flow(Grad *g, ValueId v, ValueId contribution)
     *slot(g, v, true) = contribution;
 }
 
+ValueId grad_sum_of(Grad *g, ValueId v)
+{
+    return *slot(g, v, true);
+}
+
 /* Whether a cotangent that already rests somewhere is wanted elsewhere too. */
 static bool needs_other_hint(const Module *m, ValueId c, Sym hint)
 {
@@ -196,10 +201,25 @@ static NodeId call_forward(GradPass *p, FuncId f, const Node *n)
     return ir_call(p->m, f, scan, values, args, results, n->loc);
 }
 
+/* Of iterations that may not run nothing can be saved. */
+static void note_trips(GradPass *p, const Node *n)
+{
+    FuncGrad *callee = &p->of[call_scan(p->m, n).callee.i];
+    char *args = arena_alloc(p->m->arena, n->nargs + 1u);
+    char results[MAX_CALL + 1];
+
+    if (call_trips(p->m, n) < 0)
+        return;
+    call_modes(p->m, n, args, results);
+    callee->trips = args;
+    callee->again = true;
+}
+
 /* Layers of one function are of one kind.  Within a group that is computed
  * again every layer saves what it needs, but not in the forward. */
-static void note_scan(GradPass *p, FuncId f, Scan scan)
+static void note_scan(GradPass *p, FuncId f, const Node *n)
 {
+    Scan scan = call_scan(p->m, n);
     FuncGrad *callee = &p->of[scan.callee.i];
     bool grouped = scan.over == 'l' && p->of[f.i].again;
     ValueMap map = {0};
@@ -210,6 +230,7 @@ static void note_scan(GradPass *p, FuncId f, Scan scan)
     if (grouped && !callee->plain.i)
         callee->plain = func_copy(p->m, scan.callee, "plain", &map);
     vmap_free(&map);
+    note_trips(p, n);
 }
 
 /* Has a call pass on what the backward needs. */
@@ -220,7 +241,7 @@ static bool extend_call(void *self, FuncId f, NodeId id, ValueMap *map)
 
     if (n.op != OP_CALL)
         return false;
-    note_scan(p, f, call_scan(p->m, &n));
+    note_scan(p, f, &n);
     grad_function(p, call_scan(p->m, &n).callee);
     results_replace(p->m, &n, n.nres, call_forward(p, f, &n), map);
     return true;
@@ -238,7 +259,7 @@ static void flow_joint(Grad *g, const Node *n, const FuncGrad *callee)
 
 /* layer.bwd runs over the layers in reverse: carries stay carries, saved
  * values are cut where they were stacked. */
-void grad_call_node(Grad *g, const Node *n)
+static void flow_scan(Grad *g, const Node *n)
 {
     Scan scan = call_scan(g->m, n);
     FuncGrad *callee = &g->pass->of[scan.callee.i];
@@ -248,10 +269,6 @@ void grad_call_node(Grad *g, const Node *n)
     uint32_t nargs = 0, nres = 0, further = callee->nresults;
     NodeId made;
 
-    if (callee->joint) {
-        flow_joint(g, n, callee);
-        return;
-    }
     call_modes(g->m, n, fwd_args, fwd_res);
     for (uint32_t i = 0; i < callee->nresults; i++, nargs++) {
         args[nargs] = grad_of(g, node_res(n, i));
@@ -278,6 +295,18 @@ void grad_call_node(Grad *g, const Node *n)
             grad_flow(g, node_arg(g->m, n, i),
                       node_res(node_of(g->m, made),
                                (uint32_t)callee->cotangent.v[i]));
+}
+
+void grad_call_node(Grad *g, const Node *n)
+{
+    const FuncGrad *callee = &g->pass->of[call_scan(g->m, n).callee.i];
+
+    if (callee->joint)
+        flow_joint(g, n, callee);
+    else if (callee->trips)
+        grad_trips_call(g, n);
+    else
+        flow_scan(g, n);
 }
 
 /* ---- one function -------------------------------------------------------- */
@@ -348,7 +377,10 @@ static void grad_function(GradPass *p, FuncId f)
     if (!info->joint)
         open_backward(&g);
     reverse_nodes(&g, count);
-    close_backward(&g);
+    if (info->trips)
+        grad_trips_close(&g);
+    else
+        close_backward(&g);
     if (!info->joint)
         grad_settle_needs(&g);
     info->bwd = g.bwd;

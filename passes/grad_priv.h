@@ -1,4 +1,4 @@
-/* grad_priv.h - shared by grad.c and grad_save.c. */
+/* grad_priv.h - shared by grad.c, grad_trips.c and grad_save.c. */
 #ifndef MEGAC_GRAD_PRIV_H
 #define MEGAC_GRAD_PRIV_H
 
@@ -12,6 +12,7 @@ typedef struct {
     bool again;   /* a layer, or a group of them, of which only the input is
                      saved */
     FuncId plain; /* of a group's layer: as it is when nothing is saved */
+    const char *trips; /* if its call has trips: the modes of its parameters */
     FuncId bwd;
     uint32_t nresults;    /* of the forward, before saved values were added */
     Vec(ValueId) saved;   /* forward values, in the order of bwd's parameters */
@@ -45,6 +46,17 @@ enum { MAX_CALL = 64 };
 Op grad_def_op(const Module *m, ValueId v);
 /* The operands of a call, at most MAX_CALL. */
 void grad_call_args(Module *m, const Node *n, ValueId *out);
+
+/* The cotangent of a forward value as it was summed, perhaps in another dtype
+ * than the value's; 0 if nothing flows back. */
+ValueId grad_sum_of(Grad *g, ValueId v);
+
+/* ---- grad_trips.c -------------------------------------------------------- */
+
+/* Ends the backward of a function whose call has trips. */
+void grad_trips_close(Grad *g);
+/* The backward of such a call. */
+void grad_trips_call(Grad *g, const Node *n);
 
 /* ---- grad_save.c --------------------------------------------------------- */
 

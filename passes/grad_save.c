@@ -188,13 +188,16 @@ static ValueId least_saved(Remat *r, ValueId v)
     return best;
 }
 
-/* Full recomputation starts from the layer's input. */
+/* Full recomputation starts from the layer's input; that of one iteration of
+ * some from all that its caller still has, which is not what it carries on. */
 static void need_params(Grad *g)
 {
     const Func *fwd = func_of(g->m, g->fwd);
 
     for (uint32_t i = 0; i < fwd->params.n; i++)
-        grad_need(g, fwd->params.v[i]);
+        if (!g->info->trips ||
+            call_mode_of(g->info->trips[i]) != MODE_CARRY)
+            grad_need(g, fwd->params.v[i]);
 }
 
 static void choose_saved(Remat *r)
@@ -262,7 +265,9 @@ static int32_t given_again(const Grad *g, ValueId v)
 {
     const Func *fwd = &g->m->funcs.v[g->fwd.i];
 
-    for (uint32_t i = 0; !g->info->scanned && i < fwd->params.n; i++)
+    if (g->info->scanned && !g->info->trips)
+        return -1;
+    for (uint32_t i = 0; i < fwd->params.n; i++)
         if (fwd->params.v[i].i == v.i)
             return (int32_t)i;
     return -1;

@@ -288,6 +288,8 @@ static void lay_results(Place *p, const Node *n, const Layout *want,
         const Type *t = value_type(p->m, node_res(n, i));
         Layout l = split_part(n, want, t, i, op_res_whole);
         AxisSet inner = contracted(p->m, n, i, want);
+        if (op_info[n->op].flags & OPF_STAGE)
+            inner |= mesh_stage(p->m);
         l.partial = sum | (maximum ? 0 : inner);
         l.partial_max = maximum ? inner : 0;
         value_of(p->m, node_res(n, i))->layout = layout_intern(p->m, &l);

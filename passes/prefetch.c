@@ -24,6 +24,8 @@
  * that the scan cuts: `fetch {next=-1}` is of the piece for the next iteration,
  * `fetch {first=3}` of the last layer's, before the scan.
  *
+ * A scan that may run no iteration gathers for itself.
+ *
  * Assumes that a `read` and the collectives on it are free to move where the
  * scan does not write the field.
  */
@@ -365,7 +367,8 @@ static bool rotate_call(void *self, FuncId f, NodeId id, ValueMap *map)
     const Node *n = node_of(p->m, id);
     const Rotation *r = NULL;
 
-    if (n->op == OP_CALL && call_scan(p->m, n).count > 1)
+    if (n->op == OP_CALL && call_scan(p->m, n).count > 1 &&
+        call_trips(p->m, n) < 0)
         r = rotate(p, call_scan(p->m, n));
     if (r && r->n)
         call_ahead(p, f, id, r, map);

@@ -413,7 +413,8 @@ static void call_w(SplitPass *p, FuncId f, const Node *n, const Halves *h,
     ir_call(m, f, scan, values, args, "", n->loc);
 }
 
-/* Replaces a call by those of its callee's halves. */
+/* Replaces a call by those of its callee's halves.  What may not run leaves
+ * nothing for later: B does it whole. */
 static bool split_call(void *self, FuncId f, NodeId id, ValueMap *map)
 {
     SplitPass *p = self;
@@ -424,7 +425,7 @@ static bool split_call(void *self, FuncId f, NodeId id, ValueMap *map)
     const Halves *h;
     NodeId b = {0};
 
-    if (n.op != OP_CALL)
+    if (n.op != OP_CALL || call_trips(m, &n) >= 0)
         return false;
     for (uint32_t i = 0; i < n.nargs; i++)
         carried[i] = call_arg_mode(m, &n, i) == MODE_CARRY;

@@ -65,6 +65,7 @@ typedef struct {
     bool messages_serial;        /* likewise: compute waits for messages */
     Stream *loose; /* by FuncId: stream on which it leaves reductions, or 0 */
     bool *settled; /* by FuncId: ... and computes nothing once that started */
+    bool *closed;  /* by FuncId: it may not run, so nobody can wait for it */
     bool *ordered; /* by FuncId */
     uint32_t mark; /* event of the compute stream's latest mark plus 1, or 0
                       if compute nodes follow it */
@@ -291,13 +292,14 @@ static void step_add(Streams *s, uint32_t pos)
 }
 
 /* Streams join where a function ends, but for what it leaves to the step
- * function to wait for. */
+ * function to wait for, if it certainly runs. */
 static void step_end(Streams *s)
 {
     Step end = {.node = {0}};
 
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (s->choice.step || s->attached[i] || !s->issued[i])
+        if (s->choice.step || s->closed[s->f.i] || s->attached[i] ||
+            !s->issued[i])
             require(s, &end, (Ticket){(Stream)i, s->issued[i]});
         else
             s->loose[s->f.i] = (Stream)i;
@@ -457,6 +459,16 @@ static void func_order(Streams *s, FuncId f)
         step_insert(s, event, i);
 }
 
+static void mark_closed(Streams *s, FuncId f)
+{
+    for (uint32_t i = 0; i < s->m->funcs.v[f.i].body.n; i++) {
+        const Node *n = node_get(s, s->m->funcs.v[f.i].body.v[i]);
+
+        if (n->op == OP_CALL && call_trips(s->m, n) >= 0)
+            s->closed[call_scan(s->m, n).callee.i] = true;
+    }
+}
+
 /* As Megatron-LM has it: at least enough to keep a ring of dp ranks busy. */
 static int64_t bucket_elements(const Spec *spec)
 {
@@ -488,6 +500,9 @@ bool pass_streams(Module *m, const Spec *spec)
     s.loose = arena_array(a, Stream, m->funcs.n);
     s.settled = arena_array(a, bool, m->funcs.n);
     s.ordered = arena_array(a, bool, m->funcs.n);
+    s.closed = arena_array(a, bool, m->funcs.n);
+    for (uint32_t f = 1; f < m->funcs.n; f++)
+        mark_closed(&s, (FuncId){f});
     for (uint32_t f = 1; f < m->funcs.n; f++)
         func_order(&s, (FuncId){f});
     for (uint32_t f = 1; f < m->funcs.n; f++)

@@ -232,18 +232,40 @@ static Status run_host(Exec *e, const PlanInstr *in, const Value *v,
 
 static Status run_segment(Exec *e, uint32_t segment, const int64_t *regs);
 
+/* How many iterations run.  The number is on the device: whoever issues has to
+ * wait for it. */
+static Status trips_of(Exec *e, const PlanInstr *in, const Value *v,
+                       const int64_t *regs, uint32_t *out)
+{
+    float trips;
+
+    *out = in->aux;
+    if (!(in->flags & PLAN_TRIPS))
+        return STATUS_NONE;
+    STATUS_TRY(e->c.driver->sync(e->c.device));
+    memcpy(&trips, pointer(v, regs), sizeof trips);
+    if (!(trips >= 0 && trips <= (float)in->aux))
+        return status_make(STATUS_RUN, "is to run %g of %u iterations",
+                           (double)trips, in->aux);
+    *out = (uint32_t)trips;
+    return STATUS_NONE;
+}
+
 static Status run_call(Exec *e, const PlanInstr *in, const Value *v,
                        const int64_t *regs)
 {
-    const PlanOperand *o = &e->c.plan->operands.v[in->operands.first];
+    uint32_t skip = plan_call_skips(in), trips;
+    uint32_t nargs = in->operands.n - skip;
+    const PlanOperand *o = &e->c.plan->operands.v[in->operands.first + skip];
     int64_t *own = e->top;
-    Status s = STATUS_NONE;
+    Status s = trips_of(e, in, v, regs, &trips);
 
-    e->top += in->operands.n + 1;
+    v += skip;
+    e->top += nargs + 1;
     own[0] = 0;
-    for (uint32_t n = 0; n < in->aux && !s; n++) {
+    for (uint32_t n = 0; n < trips && !s; n++) {
         int64_t i = in->flags & PLAN_REVERSE ? in->aux - 1 - n : n;
-        for (uint32_t k = 0; k < in->operands.n; k++)
+        for (uint32_t k = 0; k < nargs; k++)
             own[k + 1] = integer(&v[k], regs) + i * o[k].stride;
         s = run_segment(e, in->index, own);
     }

@@ -360,15 +360,18 @@ typedef enum {
     PLAN_FILL,       /* aux: 4 bytes to repeat; destination */
     PLAN_EVENT,      /* index: event; marks a point of the stream */
     PLAN_WAIT,       /* index: event; the stream waits for the latest mark */
-    PLAN_CALL,       /* index: segment; aux: count; its arguments */
+    PLAN_CALL,       /* index: segment; aux: count; [trips,] its arguments */
     PLAN_HOST,       /* index: PlanHostOp; aux: what; see there */
     PLAN_OPS
 } PlanOp;
 
 enum {
     PLAN_REVERSE = 1, /* CALL: i runs from count-1 down to 0 */
-    PLAN_JOIN = 2     /* SEND, RECV, COLLECTIVE: starts together with the
+    PLAN_JOIN = 2,    /* SEND, RECV, COLLECTIVE: starts together with the
                          previous operation of its stream, not after it */
+    PLAN_TRIPS = 4    /* CALL: the first operand is no argument but an f32,
+                         read when the call is reached: i runs up to it, and
+                         not to count, which is the most; not with REVERSE */
 };
 
 typedef enum {
@@ -417,6 +420,12 @@ typedef struct {
     uint32_t place;
     PlanRange operands;
 } PlanInstr;
+
+/* Operands of a CALL in front of its arguments. */
+static inline uint32_t plan_call_skips(const PlanInstr *call)
+{
+    return call->flags & PLAN_TRIPS ? 1 : 0;
+}
 
 typedef struct {
     uint32_t kind; /* PlanKind */

@@ -288,25 +288,39 @@ static bool check_argument(PlanCheck *c, const PlanSegment *s,
     return true;
 }
 
+/* An f32 in memory; it counts exactly up to 2^24. */
+static bool check_trips(PlanCheck *c, const PlanSegment *s,
+                        const PlanInstr *in)
+{
+    if (!(in->flags & PLAN_TRIPS))
+        return true;
+    return plan_must(c, !(in->flags & PLAN_REVERSE), "trips in reverse") &&
+           plan_must(c, in->aux <= 1u << 24, "count is %u", in->aux) &&
+           plan_must(c, in->operands.n > 0, "trips without an operand") &&
+           must_operand(c, s, operands_of(c, in), 'r') &&
+           must_bytes(c, in, 0, 1, PLAN_F32);
+}
+
 static bool check_call(PlanCheck *c, const PlanSegment *s, const PlanInstr *in)
 {
     uint32_t self = (uint32_t)(s - c->p->segments.v);
+    uint32_t skip = plan_call_skips(in);
     const PlanSegment *callee;
     PlanReach *reach;
 
     if (!plan_must(c, in->index < self, "segment %u calls segment %u", self,
                    in->index) ||
-        !plan_must(c, in->aux > 0, "count is 0"))
+        !plan_must(c, in->aux > 0, "count is 0") || !check_trips(c, s, in))
         return false;
     callee = &c->p->segments.v[in->index];
     reach = &c->segments[in->index];
-    if (!plan_must(c, in->operands.n == callee->regs.n,
+    if (!plan_must(c, in->operands.n - skip == callee->regs.n,
                    "%u arguments for %u "
                    "registers",
-                   in->operands.n, callee->regs.n))
+                   in->operands.n - skip, callee->regs.n))
         return false;
-    for (uint32_t i = 0; i < in->operands.n; i++)
-        if (!check_argument(c, s, operands_of(c, in) + i, in->aux,
+    for (uint32_t i = 0; i < callee->regs.n; i++)
+        if (!check_argument(c, s, operands_of(c, in) + skip + i, in->aux,
                             callee->regs.first + i, !reach->called))
             return false;
     reach->called = 1;
@@ -325,7 +339,7 @@ static bool must_stream(PlanCheck *c, const PlanInstr *in)
     bool message =
         in->op == PLAN_SEND || in->op == PLAN_RECV || in->op == PLAN_COLLECTIVE;
     uint8_t flags = message               ? PLAN_JOIN
-                    : in->op == PLAN_CALL ? PLAN_REVERSE
+                    : in->op == PLAN_CALL ? PLAN_REVERSE | PLAN_TRIPS
                                           : 0;
 
     return plan_must(c,

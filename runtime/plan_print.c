@@ -130,9 +130,10 @@ static void print_row(const Plan *p, const PlanInstr *in, Buf *out)
         buf_printf(out, " %u", in->index);
         break;
     case PLAN_CALL:
-        buf_printf(out, " %s x%u%s",
+        buf_printf(out, " %s x%u%s%s",
                    plan_text(p, p->segments.v[in->index].name), in->aux,
-                   in->flags & PLAN_REVERSE ? " reverse" : "");
+                   in->flags & PLAN_REVERSE ? " reverse" : "",
+                   in->flags & PLAN_TRIPS ? " trips" : "");
         break;
     case PLAN_HOST:
         print_host(in, out);

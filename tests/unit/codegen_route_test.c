@@ -14,7 +14,7 @@ static const char TEXT[] =
     "module {layers=0, microbatches=1, props=[inferred]}\n"
     "mesh world=1 {}\n"
     "func @f(%score : f32[s=10, b=3, e=6], %x : f32[s=10, b=3, h=21],\n"
-    "        %sums : f32[b=3, e=6]) {\n"
+    "        %sums : f32[b=3, e=6], %round : f32) {\n"
     "    %1 = topk %score {top_k=2} : f32[s=10, b=3, e=6]\n"
     "    %2 = topk %score {top_k=2, groups=3, top_groups=1} :"
     " f32[s=10, b=3, e=6]\n"
@@ -27,13 +27,17 @@ static const char TEXT[] =
     "    %7 = combine_weight %1, %5, %x : f32[s=10, b=3, e=6]\n"
     "    %8 = group_sum %sums {b_parts=1} : f32[b=3, e=6]\n"
     "    %9 = filled %1 {size=3, limit=10} : f32[e=6, c=3]\n"
-    "    return %2, %3, %4, %6, %7, %8, %9\n"
+    "    %10 = turn %1, %round {size=4, s_parts=2, b_parts=1} :"
+    " f32[s=10, b=3, e=6]\n"
+    "    %11 = rounds %1 {size=4, s_parts=2, b_parts=1} : f32\n"
+    "    return %2, %3, %4, %6, %7, %8, %9, %10, %11\n"
     "}\n"
     "entry @f\n";
 
 static const char *const NAMES[] = {"choose",  "groups",  "fit_score",
                                     "fit_first", "dispatch", "combine",
-                                    "weight",  "group_sum", "filled"};
+                                    "weight",  "group_sum", "filled",
+                                    "turn",    "rounds"};
 enum { KERNELS = MC_LEN(NAMES) };
 
 typedef struct {
@@ -258,6 +262,41 @@ static void check_filled(Rig *r, Input *in)
     assert_memory_equal(got, want, sizeof got);
 }
 
+/* Four tokens per expert and round of each half of s: in round 2 those with
+ * eight to eleven before them. */
+static void check_turn(Rig *r, Input *in)
+{
+    static float got[T * E], want[T * E];
+    float round = 2;
+
+    for (int t = 0; t < T; t++) {
+        int half = t / B / (S / 2) * (S / 2);
+        const int part[4] = {half, half + S / 2, 0, B};
+        for (int e = 0; e < E; e++)
+            want[t * E + e] =
+                in->choice[t * E + e] != 0.0f &&
+                        before(in->choice, NULL, t, e, part, false) / 4 == 2
+                    ? 1.0f
+                    : 0.0f;
+    }
+    rig_run(r, 9, (void *[]){in->choice, &round, got});
+    assert_memory_equal(got, want, sizeof got);
+}
+
+/* Expert 0 has all 15 tokens of each half: four rounds, three more than one.
+ * Nobody has any: none. */
+static void check_rounds(Rig *r, Input *in)
+{
+    static float nobody[T * E];
+    int32_t left[E * 2];
+    float got = -1;
+
+    rig_run(r, 10, (void *[]){in->choice, &got, left});
+    assert_true(got == 3.0f);
+    rig_run(r, 10, (void *[]){nobody, &got, left});
+    assert_true(got == 0.0f);
+}
+
 static void kernels_agree_with_plain_c(void **state)
 {
     static Input in;
@@ -272,6 +311,8 @@ static void kernels_agree_with_plain_c(void **state)
     check_ways(&r, &in);
     check_group_sum(&r, &in);
     check_filled(&r, &in);
+    check_turn(&r, &in);
+    check_rounds(&r, &in);
     rig_close(&r);
 }
 

@@ -206,6 +206,66 @@ static void scan_carries_and_stacks(void **state)
     near(&got, want);
 }
 
+#define TWICE                                                                  \
+    HEAD "func @twice(%x : f32, %c : f32, %n : f32) {\n"                       \
+    "    %y = add %x, %x : f32\n    %z = add %y, %c : f32\n"                   \
+    "    return %z\n}\n"                                                       \
+    "func @f(%x : f32, %c : f32[n=3], %n : f32) {\n"                           \
+    "    %y = call %x, %c, %n {callee=@twice, over=n, count=3,"                \
+    " args=\">n#\", results=\">\"} : f32\n    return %y\n}\n"
+
+/* x becomes 2 x + c[i], for the first n of three iterations. */
+static void scan_runs_as_often_as_data_says(void **state)
+{
+    double x[] = {1}, c[] = {10, 20, 30}, n[] = {0};
+    static const double want[] = {1, 12, 44, 118};
+    EvalArray args[] = {{.at = (EvalNum *)x}, vector('n', 3, c),
+                        {.at = (EvalNum *)n}};
+
+    for (; n[0] <= 3; n[0]++) {
+        EvalArray got = call(*state, TWICE, args);
+
+        assert_true(got.at[0].f == want[(int)n[0]]);
+    }
+}
+
+static void scan_has_no_more_iterations(void **state)
+{
+    World *w = *state;
+    double x[] = {1}, c[] = {10, 20, 30}, n[] = {4};
+    EvalArray args[] = {{.at = (EvalNum *)x}, vector('n', 3, c),
+                        {.at = (EvalNum *)n}};
+    Module *m = parse(w, TWICE);
+    EvalOptions real = {.kind = EVAL_FP64};
+    EvalArray out[1];
+
+    assert_false(eval_func(w->a, m, func_find(m, sym_intern(m->names, "f")),
+                           &real, 0, args, out));
+    assert_true(reported(w, "is to run 4 of 3 iterations"));
+}
+
+/* Two experts, parts of three tokens of s; each takes one a round. */
+static void experts_take_turns(void **state)
+{
+    double choice[] = {1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1};
+    double round[] = {1}, want[] = {0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0};
+    static const double rounds[] = {2};
+    EvalArray args[] = {{.ndim = 3, .dim = {'s', 'b', 'e'}, .size = {6, 1, 2},
+                         .at = (EvalNum *)choice},
+                        {.at = (EvalNum *)round}};
+    EvalArray got = call(*state, HEAD
+        "func @f(%x : f32[s=6, b=1, e=2], %r : f32) {\n"
+        "    %y = turn %x, %r {size=1, s_parts=2, b_parts=1} :"
+        " f32[s=6, b=1, e=2]\n    return %y\n}\n", args);
+
+    near(&got, want);
+    got = call(*state, HEAD
+        "func @f(%x : f32[s=6, b=1, e=2]) {\n"
+        "    %y = rounds %x {size=1, s_parts=2, b_parts=1} : f32\n"
+        "    return %y\n}\n", args);
+    near(&got, rounds);
+}
+
 /* ---- one step on several ranks ------------------------------------------ */
 
 #define STATE(name, type, rest, field)                                         \
@@ -448,6 +508,9 @@ int main(void)
         TEST(attention_is_causal),
         TEST(rotate_by_half),
         TEST(scan_carries_and_stacks),
+        TEST(scan_runs_as_often_as_data_says),
+        TEST(scan_has_no_more_iterations),
+        TEST(experts_take_turns),
         TEST(tensor_parallel_means_the_same),
         TEST(a_forgotten_reduction_is_found),
         TEST(a_second_reduction_is_found),

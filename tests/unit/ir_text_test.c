@@ -193,7 +193,7 @@ static const struct {
     {"%y = exp %x {colour=3} : f32[s=4]", "`colour` is no attribute [MC0602]"},
     {"%y = exp %x {dim=s, dim=s} : f32[s=4]", "`dim` is given twice [MC0603]"},
     {"%y = exp %x {dims=sb, what=} : f32[s=4]", "expected a word"},
-    {"%y = exp %x {args=\"A\"} : f32[s=4]", "modes are `.`, `>` and letters"},
+    {"%y = exp %x {args=\"A\"} : f32[s=4]", "modes are `.`, `>`, `#` and letters"},
     {"%y = exp %x {count=two} : f32[s=4]", "expected a whole number"},
     {"%y = exp %x {value=two} : f32[s=4]", "expected a number"},
     {"%y = read {tensor=@w} : f32", "expected the name of a tensor [MC0602]"},

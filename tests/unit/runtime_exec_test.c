@@ -5,6 +5,7 @@
  */
 #include "runtime_plan.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -183,6 +184,51 @@ static void calls_nest_and_reverse(void **state)
     rig_close(&r);
 }
 
+/* Of three iterations as many run as an f32 says that is there by then; each
+ * notes its number. */
+static void data_says_how_often(void **state)
+{
+    enum { TRIPS = 0, LIST = 64 };
+    PlanBuilder *b = tiny_builder(1, 4096);
+    uint32_t note = plan_add_kernel(b, "note", 1, true, 1, 1);
+    PlanOperand args[3] = {plan_address(TRIPS, 4, PLAN_READ), plan_integer(5),
+                           plan_address(LIST, 0, 0)};
+    Rig r;
+
+    (void)state;
+    plan_segment_begin(b, "some");
+    uint16_t i = plan_add_reg(b, PLAN_INTEGER, "i");
+    uint16_t list = plan_add_reg(b, PLAN_ADDRESS, "list");
+    emit(b, PLAN_LAUNCH, note, 0, 0,
+         (PlanOperand[]){plan_reg_address(list, 0, 64, PLAN_WRITE),
+                         plan_reg_integer(i, 0)},
+         2);
+    plan_segment_begin(b, "main");
+    args[1].stride = 1;
+    emit(b, PLAN_CALL, 0, 3, PLAN_TRIPS, args, 3);
+    rig_open(b, &device_cpu, 2, &r);
+    for (int32_t n = 0; n <= 3; n++) {
+        const int32_t *got = (const int32_t *)floats(&r, LIST);
+
+        memset(floats(&r, LIST), 0, 64);
+        floats(&r, TRIPS)[0] = (float)n;
+        ok(exec_step(r.exec));
+        assert_int_equal(got[0], n);
+        for (int32_t k = 0; k < n; k++)
+            assert_int_equal(got[1 + k], 5 + k);
+    }
+    for (int k = 0; k < 3; k++) {
+        static const float wrong[] = {4, -1, NAN};
+        Status s;
+
+        floats(&r, TRIPS)[0] = wrong[k];
+        s = exec_step(r.exec);
+        assert_non_null(strstr(status_text(s), "of 3 iterations"));
+        status_drop(s);
+    }
+    rig_close(&r);
+}
+
 /* Addresses step with the iteration: slot i of x goes to slot i of y. */
 static void addresses_step(void **state)
 {
@@ -328,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(straight_line),
         cmocka_unit_test(calls_nest_and_reverse),
+        cmocka_unit_test(data_says_how_often),
         cmocka_unit_test(addresses_step),
         cmocka_unit_test(overhead_is_small),
         cmocka_unit_test(host_instructions),
