@@ -300,6 +300,7 @@ int64_t kernel_scratch(const Module *m, NodeId id, int dialect)
     case OP_EMBED_GRAD:
     case OP_ROWS_GRAD:
         return gather_scratch(m, id);
+    case OP_ROUNDS:
     case OP_COMBINE:
     case OP_COMBINE_WEIGHT:
         return route_scratch(m, id);
