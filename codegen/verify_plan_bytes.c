@@ -247,13 +247,19 @@ static bool touch_operands(Bytes *b, const PlanInstr *in)
     return true;
 }
 
+bool verify_bytes_read(Bytes *b, const PlanInstr *in, Extent x)
+{
+    return read_bytes(b, in, x, row(b, b->known, 0));
+}
+
 /* The compute stream reads how many iterations run. */
 static bool read_trips(Bytes *b, const PlanInstr *call)
 {
     Extent x = extent_of(b, call->operands.first);
 
-    return read_bytes(b, call, x, begin(b, call)) &&
-           verify_trips_begin(b, made_by(b, x));
+    begin(b, call);
+    return verify_bytes_read(b, call, x) &&
+           verify_trips_begin(b, call, made_by(b, x));
 }
 
 /* ---- one walk ---------------------------------------------------------- */

@@ -98,6 +98,9 @@ void verify_walk_restart(Walk *w);
  * trips; NULL at the end of the step. */
 const PlanInstr *verify_walk_next(Walk *w);
 
+/* How many iterations of a CALL are walked. */
+uint32_t verify_walk_times(const PlanInstr *call);
+
 static inline int64_t verify_walk_value(const Walk *w, uint32_t operand)
 {
     return w->constants[operand] + w->top->regs[w->p->operands.v[operand].base];
@@ -208,6 +211,8 @@ typedef struct {
  * meant; returns false. */
 bool verify_bytes_fail(const Bytes *b, const char *code, const char *what,
                        uint64_t start, uint64_t end, uint32_t other);
+/* The compute stream reads bytes. */
+bool verify_bytes_read(Bytes *b, const PlanInstr *in, Extent x);
 
 /* By operand: the lowest of the addresses of all ranks, and how far the
  * highest lies above. */
@@ -224,9 +229,9 @@ bool verify_rank(Verify *v, const PlanClass *of, uint32_t rank,
 /* ---- verify_plan_trips.c: what may not run ------------------------------- */
 void verify_trips_new(Bytes *b);
 void verify_trips_free(Bytes *b);
-/* The instruction at hand calls; its number of iterations comes from the
- * all-reduce `decided`, or from none. */
-bool verify_trips_begin(Bytes *b, uint32_t decided);
+/* The instruction at hand is such a call; its number of iterations comes from
+ * the all-reduce `decided`, or from none. */
+bool verify_trips_begin(Bytes *b, const PlanInstr *call, uint32_t decided);
 /* Whether the instruction may stand where it may not run. */
 bool verify_trips_allow(const Bytes *b, const PlanInstr *in);
 /* It marks an event, reads the cell at hand, is about to write bytes. */

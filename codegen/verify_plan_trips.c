@@ -1,9 +1,8 @@
 /* verify_plan_trips.c - what holds however many iterations of a call run.
  *
- * A call with trips is walked with all its iterations.  When one is over, the
- * state of the walk becomes one that is true whether it ran or not, so what is
- * proved from there on is proved for both, and by induction for every number of
- * iterations of every such call:
+ * When an iteration of a call with trips is over, the state of the walk becomes
+ * one that is true whether it ran or not, so what is proved from there on is
+ * proved for both:
  *
  *   before      what streams know and have issued is what they knew and had
  *               issued before: nothing relies on a wait that may not happen
@@ -15,6 +14,12 @@
  *
  * Bytes written inside were settled before: whatever touched them had ended, as
  * the compute stream knew at the call.
+ *
+ * A second iteration begins where others do: it finds the same facts about the
+ * same bytes as a third would, since the first has changed what it will change.
+ * So two are walked, and the proof holds for every number of iterations of every
+ * such call.  What moves with the iteration is only read, and all of it was
+ * written before the call.
  *
  * Ranks that communicate inside run equally many iterations: their number was
  * made by an all-reduce over a group that contains theirs.
@@ -92,10 +97,68 @@ static bool fail(const Bytes *b, const char *what, uint32_t other)
     return false;
 }
 
-bool verify_trips_begin(Bytes *b, uint32_t decided)
+/* One operand inside, an address from a register that moves by `stride`: where
+ * it gets to in all iterations. */
+static bool moving_operand(Bytes *b, const PlanInstr *call, uint32_t argument,
+                           uint32_t operand)
+{
+    const PlanOperand *o = &b->p->operands.v[operand];
+    int64_t way = b->p->operands.v[argument].stride * (call->aux - 1);
+    int64_t start = verify_walk_value(&b->walk, argument) +
+                    b->walk.constants[operand];
+
+    if ((o->access & PLAN_WRITE) || way < 0)
+        return fail(b, "what moves with the iteration is not only read", 0);
+    return verify_bytes_read(
+        b, call,
+        (Extent){(uint64_t)start, (uint64_t)(start + way) + o->bytes,
+                 verify_walk_tag(&b->walk, argument), PLAN_READ});
+}
+
+/* All that an argument that moves leads to. */
+static bool moving_argument(Bytes *b, const PlanInstr *call, uint32_t i)
+{
+    const PlanRange body = b->p->segments.v[call->index].instrs;
+    uint32_t argument = call->operands.first + plan_call_skips(call) + i;
+
+    for (uint32_t k = body.first; k < body.first + body.n; k++) {
+        const PlanInstr *in = &b->p->instrs.v[k];
+
+        for (uint32_t o = in->operands.first;
+             o < in->operands.first + in->operands.n; o++) {
+            if (b->p->operands.v[o].base != i + 1)
+                continue;
+            if (in->op == PLAN_CALL)
+                return fail(b, "what moves with the iteration is not only read",
+                            0);
+            if (!moving_operand(b, call, argument, o))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool moving_arguments(Bytes *b, const PlanInstr *call)
+{
+    uint32_t skip = plan_call_skips(call);
+
+    for (uint32_t i = 0; i < call->operands.n - skip; i++) {
+        const PlanOperand *o =
+            &b->p->operands.v[call->operands.first + skip + i];
+
+        if (o->kind == PLAN_ADDRESS && o->stride &&
+            !moving_argument(b, call, i))
+            return false;
+    }
+    return true;
+}
+
+bool verify_trips_begin(Bytes *b, const PlanInstr *call, uint32_t decided)
 {
     if (b->trips.open)
         return fail(b, "a call with trips within another", 0);
+    if (!moving_arguments(b, call))
+        return false;
     b->trips.open = true;
     b->trips.decided = decided;
     b->trips.trip = 0;
@@ -274,7 +337,7 @@ bool verify_trips_end(Bytes *b, const PlanInstr *call)
     if (!all_ended(b) || !forget(b))
         return false;
     restore(b);
-    b->trips.open = ++b->trips.trip < call->aux;
+    b->trips.open = ++b->trips.trip < verify_walk_times(call);
     remember(b);
     return true;
 }

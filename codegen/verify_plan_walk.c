@@ -6,8 +6,8 @@
  * buffer number of the plan, mixed with the run of the segment if it is local
  * to one.
  *
- * Of a call with trips all iterations are walked; where it is reached, and where
- * each of them ends, counts as an instruction.
+ * Of a call with trips two iterations are walked, see verify_plan_trips.c; where
+ * it is reached, and where each of them ends, counts as an instruction.
  *
  * Instructions are numbered as they are executed.  Every proof refers to them
  * by number; when one fails, a second walk up to that number says where it is.
@@ -91,13 +91,18 @@ static void push_call(Walk *w, uint32_t call)
     set_registers(w, frame);
 }
 
+uint32_t verify_walk_times(const PlanInstr *call)
+{
+    return call->flags & PLAN_TRIPS ? MC_MIN(call->aux, 2u) : call->aux;
+}
+
 /* At the end of a segment: its next iteration, or back to the caller. */
 static bool pop(Walk *w)
 {
     WalkFrame *frame = w->top;
     if (frame == w->frames)
         return false;
-    if (++frame->done < w->p->instrs.v[frame->call].aux)
+    if (++frame->done < verify_walk_times(&w->p->instrs.v[frame->call]))
         set_registers(w, frame);
     else
         w->top--;

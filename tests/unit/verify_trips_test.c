@@ -14,11 +14,21 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-enum { X = 64, N = 0, Y = 64, Z = 128, F = 192, OUT = 256, FRAME = 320 };
+enum {
+    X = 64,
+    TRIPS = 5,
+    N = 0,
+    Y = 64,
+    Z = 128,
+    F = 192,
+    OUT = 256,
+    FRAME = 320,
+    NUMBERS = 384
+};
 enum { COMPUTE, TP, DP };
 enum { E_TP_IN, E_TP_OUT, E_DP_IN, E_DP_OUT, EVENTS };
 enum { C_MOST, C_TP, C_DP, C_ALL };
-enum { B_N = 1, B_Y, B_F, B_OUT, B_FRAME, B_PRODUCT };
+enum { B_N = 1, B_Y, B_F, B_OUT, B_FRAME, B_PRODUCT, B_NUMBERS };
 
 typedef struct {
     const char *name;
@@ -117,6 +127,8 @@ static void round_extras(Ctx *c)
     sum(c, "?loose sum", TP, C_TP, y_of(0));
     sum(c, "?wide", COMPUTE, C_ALL, y_of(0));
     launch(c, "?fresh write", (PlanOperand[]){fixed(OUT, PLAN_WRITE)}, 1);
+    launch(c, "?moving",
+           (PlanOperand[]){plan_reg_address(3, 0, 4, PLAN_WRITE)}, 1);
     launch(c, "?clobber", (PlanOperand[]){fixed(F, PLAN_WRITE)}, 1);
     event(c, "?inner wait", PLAN_WAIT, COMPUTE, E_DP_OUT);
     event(c, "?busy wait", PLAN_WAIT, COMPUTE, E_DP_OUT);
@@ -135,8 +147,11 @@ static void round_segment(Ctx *c)
     plan_segment_begin(c->b, "round");
     plan_add_reg(c->b, PLAN_ADDRESS, "frame");
     plan_add_reg(c->b, PLAN_ADDRESS, "y");
+    plan_add_reg(c->b, PLAN_ADDRESS, "number");
     launch(c, "product",
-           (PlanOperand[]){y_of(PLAN_READ), product_of(PLAN_WRITE)}, 2);
+           (PlanOperand[]){y_of(PLAN_READ), product_of(PLAN_WRITE),
+                           plan_reg_address(3, 0, 4, PLAN_READ)},
+           3);
     event(c, "mark tp in", PLAN_EVENT, COMPUTE, E_TP_IN);
     event(c, "wait tp in", PLAN_WAIT, TP, E_TP_IN);
     sum(c, "tp sum", TP, C_TP, product_of(0));
@@ -153,12 +168,15 @@ static void call_rounds(Ctx *c)
 {
     PlanOperand args[] = {at(N, 4, PLAN_READ, B_N),
                           at(FRAME, X, PLAN_READ | PLAN_WRITE, B_FRAME),
-                          at(Y, X, PLAN_READ | PLAN_WRITE, B_Y)};
+                          at(Y, X, PLAN_READ | PLAN_WRITE, B_Y),
+                          at(NUMBERS, 4 * TRIPS, PLAN_READ, B_NUMBERS)};
+
+    args[3].stride = 4;
 
     put(c, "rounds",
         (PlanInstr){
-            .op = PLAN_CALL, .index = 1, .aux = 3, .flags = PLAN_TRIPS},
-        args, 3);
+            .op = PLAN_CALL, .index = 1, .aux = TRIPS, .flags = PLAN_TRIPS},
+        args, 4);
 }
 
 static void main_segment(Ctx *c)
@@ -167,6 +185,13 @@ static void main_segment(Ctx *c)
     launch(c, "count", (PlanOperand[]){at(N, 4, PLAN_WRITE, B_N)}, 1);
     sum(c, "agree", COMPUTE, C_MOST, at(N, 4, 0, B_N));
     launch(c, "?count again", (PlanOperand[]){at(N, 4, PLAN_WRITE, B_N)}, 1);
+    launch(c, "numbers",
+           (PlanOperand[]){at(NUMBERS, 4 * TRIPS - 4, PLAN_WRITE, B_NUMBERS)},
+           1);
+    launch(c, "last number",
+           (PlanOperand[]){at(NUMBERS + 4 * TRIPS - 4, 4, PLAN_WRITE,
+                              B_NUMBERS)},
+           1);
     launch(c, "y", (PlanOperand[]){at(Y, X, PLAN_WRITE, B_Y)}, 1);
     launch(c, "z", (PlanOperand[]){fixed(Z, PLAN_WRITE)}, 1);
     launch(c, "f", (PlanOperand[]){at(F, X, PLAN_WRITE, B_F)}, 1);
@@ -256,6 +281,9 @@ static const Row rows[] = {
     {"ranks of dp that do not agree", NULL, "?wide", "MC0711"},
     {"work that goes on", NULL, "?loose", "MC0711"},
     {"a host op that may not run", NULL, "?metric", "MC0711"},
+    {"a write that moves", NULL, "?moving", "MC0711"},
+    {"a last iteration that reads what is not there", "last number", NULL,
+     "MC0707"},
     {"a call within a call", NULL, "?nested", "MC0711"},
     {"a wait for a mark that may not be", NULL, "?late wait", "MC0710"},
     {"bytes that may not be there", NULL, "?fresh", "MC0708"},
