@@ -52,7 +52,7 @@ typedef struct {
  * dropout and a window if with "d:".  With "c:" at cp 4, keys gathered in the
  * first layer, heads and a ring in the second.  With "z:" at dp 2, parameters in
  * shards, groups of two layers computed again.  With "o:" what the MLP saves in
- * host memory. */
+ * host memory.  With "e:" experts at ep 2, dp 2. */
 static const Fault faults[] = {
     {"reduce-scatter of attention left out", "reshard", "layer.fwd",
      OP_REDUCE_SCATTER, 0, OP, OP_SLICE, NULL, 0},
@@ -215,6 +215,22 @@ static const Fault faults[] = {
      0, INT_ATTR, 1, NULL, AK_FIRST},
     {"scattered gradients added twice", "reshard", "z:layer.bwd", OP_ACCUM, 0,
      TWICE, 0, NULL, 0},
+    {"rounds that ranks do not agree on", "reshard", "e:layer.fwd",
+     OP_ALL_REDUCE_MAX, 0, DROP, 0, NULL, 0},
+    {"rounds that only some ranks agree on", "reshard", "e:layer.fwd",
+     OP_ALL_REDUCE_MAX, 0, AXES_ATTR, 0, "edp", 0},
+    {"the first round once more", "grad", "e:layer.fwd", OP_INDEX, 0, INT_ATTR,
+     0, NULL, AK_FIRST},
+    {"a round left out, backward", "grad", "e:layer.bwd", OP_INDEX, 0,
+     INT_ATTR, 2, NULL, AK_FIRST},
+    {"too few rounds", "grad", "e:layer.fwd", OP_ROUNDS, 0, INT_ATTR, 64, NULL,
+     AK_SIZE},
+    {"rounds that take more than there is room for", "grad",
+     "e:layer.round.fwd", OP_TURN, 0, INT_ATTR, 4, NULL, AK_SIZE},
+    {"gradients of a round not accumulated", "reshard", "e:layer.round.bwd",
+     OP_ACCUM, 1, DROP, 0, NULL, 0},
+    {"sums over rounds that start anew", "grad", "e:layer.round.bwd", OP_ADD,
+     0, SCALE, 0, NULL, 0},
 };
 
 /* ---- spoiling ------------------------------------------------------------ */
@@ -363,7 +379,10 @@ static Module *module_at(Arena *a, Diag *d, const char *level, char kind)
         "training.recompute={granularity: full, num_layers: 2}"};
     static const char *const offload[] = {
         "training.offload.activations=[mlp]"};
+    static const char *const experts[] = {"parallel.ep=2", "parallel.dp=2",
+                                          "model.num_layers=2"};
     Spec *spec = kind == 'c' ? spec_parse(a, d, "model", MODEL_T0, context, 4)
+                 : kind == 'e' ? spec_parse(a, d, "model", MODEL_M0, experts, 3)
                  : kind == 'z' ? spec_parse(a, d, "model", MODEL_T0, shards, 3)
                  : kind == 'o' ? spec_parse(a, d, "model", MODEL_T0, offload, 1)
                              : spec_parse(a, d, "model",

@@ -300,20 +300,31 @@ static void experts_are_computed_again(void **state)
     assert_int_equal(kept_of_experts("moe"), 0);
 }
 
-/* MC-72 (NVIDIA/Megatron-LM#1784): with room for an even load, activations of
- * experts follow top_k, whatever the number of experts. */
+/* MC-72 (NVIDIA/Megatron-LM#1784): activations of experts follow top_k,
+ * whatever the number of experts: with room for an even load only, and without
+ * dropping, a quarter more. */
 static void activations_follow_top_k(void **state)
 {
-    static const char *const two[] = {"model.moe.capacity_factor=1"};
-    static const char *const four[] = {"model.moe.capacity_factor=1",
-                                       "model.moe.top_k=4"};
-    static const char *const experts[] = {"model.moe.capacity_factor=1",
-                                          "model.moe.num_experts=16"};
+    const char *sets[] = {"model.moe.top_k=2", "model.moe.num_experts=8",
+                          "model.moe.capacity_factor=1"};
+
+    int64_t slots = 0, even = 0;
 
     (void)state;
-    assert_true(kept(two, 1).slots > 0);
-    assert_int_equal(kept(four, 2).slots, 2 * kept(two, 1).slots);
-    assert_int_equal(kept(experts, 2).slots, kept(two, 1).slots);
+    for (int n = 3; n >= 2; n--) {
+
+        sets[0] = "model.moe.top_k=2";
+        sets[1] = "model.moe.num_experts=8";
+        slots = kept(sets, n).slots;
+        even = n == 3 ? slots : even;
+        assert_true(slots > 0);
+        sets[0] = "model.moe.top_k=4";
+        assert_int_equal(kept(sets, n).slots, 2 * slots);
+        sets[0] = "model.moe.top_k=2";
+        sets[1] = "model.moe.num_experts=16";
+        assert_int_equal(kept(sets, n).slots, slots);
+    }
+    assert_int_equal(4 * slots, 5 * even);
 }
 
 int main(void)
