@@ -13,8 +13,8 @@
  * last writer of a byte are enough: whoever comes after them comes after the
  * earlier ones.
  *
- * Where the number of iterations is data, verify_plan_trips.c makes what follows
- * hold for any number.
+ * Where the number of iterations is data, verify_plan_trips.c makes what
+ * follows hold for any number.
  *
  * A walk is for one rank, or for all ranks of a class that differ in what they
  * read only: it then reads what any of them does.
@@ -128,11 +128,13 @@ static bool read_bytes(Bytes *b, const PlanInstr *in, Extent x,
             return fail_bytes(b, "MC0707", "read but never written", x.start,
                               x.end);
         if (c->writer > known[c->stream])
-            return verify_bytes_fail(b, "MC0706", "read while they may be written",
-                             x.start, x.end, c->writer);
+            return verify_bytes_fail(b, "MC0706",
+                                     "read while they may be written", x.start,
+                                     x.end, c->writer);
         if (x.tag && c->tag && x.tag != c->tag)
-            return verify_bytes_fail(b, "MC0708", "read, but they hold another buffer",
-                             x.start, x.end, c->writer);
+            return verify_bytes_fail(b, "MC0708",
+                                     "read, but they hold another buffer",
+                                     x.start, x.end, c->writer);
         verify_trips_read(b, in, &at);
         c->read[in->stream] = b->walk.number;
     }
@@ -157,11 +159,12 @@ static bool write_bytes(Bytes *b, const PlanInstr *in, Extent x,
         const MapCell *c = at.cell;
         uint32_t reader = running_reader(b, c, known);
         if (c->writer != MAP_NOBODY && c->writer > known[c->stream])
-            return verify_bytes_fail(b, "MC0706", "written by two at a time", x.start,
-                             x.end, c->writer);
+            return verify_bytes_fail(b, "MC0706", "written by two at a time",
+                                     x.start, x.end, c->writer);
         if (reader)
-            return verify_bytes_fail(b, "MC0706", "written while they may be read",
-                             x.start, x.end, reader);
+            return verify_bytes_fail(b, "MC0706",
+                                     "written while they may be read", x.start,
+                                     x.end, reader);
     }
     if (!verify_trips_write(b, x))
         return false;

@@ -17,9 +17,9 @@
  *
  * A second iteration begins where others do: it finds the same facts about the
  * same bytes as a third would, since the first has changed what it will change.
- * So two are walked, and the proof holds for every number of iterations of every
- * such call.  What moves with the iteration is only read, and all of it was
- * written before the call.
+ * So two are walked, and the proof holds for every number of iterations of
+ * every such call.  What moves with the iteration is only read, and all of it
+ * was written before the call.
  *
  * Ranks that communicate inside run equally many iterations: their number was
  * made by an all-reduce over a group that contains theirs.

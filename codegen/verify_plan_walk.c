@@ -6,8 +6,8 @@
  * buffer number of the plan, mixed with the run of the segment if it is local
  * to one.
  *
- * Of a call with trips two iterations are walked, see verify_plan_trips.c; where
- * it is reached, and where each of them ends, counts as an instruction.
+ * Of a call with trips two iterations are walked, see verify_plan_trips.c;
+ * where it is reached, and where each of them ends, counts as an instruction.
  *
  * Instructions are numbered as they are executed.  Every proof refers to them
  * by number; when one fails, a second walk up to that number says where it is.

@@ -7,10 +7,10 @@
  * the rank's own tokens and a layout asks for all tokens' blocks of the rank's
  * own experts: the all-to-all is a conversion.
  *
- * With a capacity factor, tokens for which their expert has no slot are dropped.
- * Without, none is ever, whatever the router does: experts take tokens in
- * rounds, in each as many as are theirs when the load is even, and somewhat
- * more.  The first round always runs.  Whether others do is data:
+ * With a capacity factor, tokens for which their expert has no slot are
+ * dropped.  Without, none is ever, whatever the router does: experts take
+ * tokens in rounds, in each as many as are theirs when the load is even, and a
+ * quarter more.  The first round always runs.  Whether others do is data:
  *
  *   more = rounds(choice)                   complete on all ranks of a stage
  *   y    = call @round y, n, choice, weight, 1 2 3 …, more

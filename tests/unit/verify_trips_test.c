@@ -28,7 +28,7 @@ enum {
 enum { COMPUTE, TP, DP };
 enum { E_TP_IN, E_TP_OUT, E_DP_IN, E_DP_OUT, EVENTS };
 enum { C_MOST, C_TP, C_DP, C_ALL };
-enum { B_N = 1, B_Y, B_F, B_OUT, B_FRAME, B_PRODUCT, B_NUMBERS };
+enum { B_N = 1, B_Y = 3, B_F, B_OUT, B_FRAME, B_PRODUCT, B_NUMBERS };
 
 typedef struct {
     const char *name;
@@ -307,10 +307,75 @@ static void holds_for_any_number(void **state)
     }
 }
 
+/* ---- two plans ----------------------------------------------------------- */
+
+/* One side of two: both agree on two numbers, then call by each of them, side 1
+ * in another order if `swapped`; inside, both sides sum. */
+static Plan side_plan(uint32_t side, bool swapped)
+{
+    static const Row right = {"right", NULL, NULL, NULL};
+    Ctx c = {.b = tiny_builder(2, 4096), .row = &right};
+    uint32_t atom = plan_add_atom(c.b, "side", 2, 1);
+    uint32_t both = group(&c, "both", &atom, 1);
+    PlanCollective most = {.reduce = PLAN_MAX, .group = both, .count = 1};
+    PlanCollective add = {.group = both, .count = X / 4};
+    PlanOperand y = plan_reg_address(1, 0, X, 0);
+
+    plan_add_member(c.b, atom, side);
+    plan_add_collective(c.b, &most);
+    plan_add_collective(c.b, &add);
+    c.kernel[1] = plan_add_kernel(c.b, "k1", 1, false, 1, 0);
+    plan_segment_begin(c.b, "round");
+    plan_add_reg(c.b, PLAN_ADDRESS, "y");
+    sum(&c, "sum", COMPUTE, 1, y);
+    plan_segment_begin(c.b, "main");
+    launch(&c, "y", (PlanOperand[]){at(Y, X, PLAN_WRITE, B_Y)}, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        launch(&c, "n", (PlanOperand[]){at(4 * i, 4, PLAN_WRITE, 1 + i)}, 1);
+        sum(&c, "agree", COMPUTE, 0, at(4 * i, 4, 0, 1 + i));
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t n = side && swapped ? 1 - i : i;
+        PlanOperand args[] = {at(4 * n, 4, PLAN_READ, 1 + n),
+                              at(Y, X, PLAN_READ | PLAN_WRITE, B_Y)};
+
+        put(&c, "call",
+            (PlanInstr){.op = PLAN_CALL, .aux = TRIPS, .flags = PLAN_TRIPS},
+            args, 2);
+    }
+    return tiny_load(c.b);
+}
+
+static bool sides_fit(bool swapped)
+{
+    static const uint32_t ranks[] = {0, 1};
+    Plan p[] = {side_plan(0, swapped), side_plan(1, swapped)};
+    PlanClass classes[] = {{&p[0], &ranks[0], 1}, {&p[1], &ranks[1], 1}};
+    Arena *a = arena_new();
+    Diag *d = diag_new(a);
+    PlanVerifyStats stats;
+    bool ok = plan_verify(d, classes, 2, &stats);
+
+    for (int i = 0; i < 2; i++)
+        plan_free(&p[i]);
+    diag_free(d);
+    arena_free(a);
+    return ok;
+}
+
+/* What meets must be decided by the same number, or it meets by chance. */
+static void sides_decide_alike(void **state)
+{
+    (void)state;
+    assert_true(sides_fit(false));
+    assert_false(sides_fit(true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(holds_for_any_number),
+        cmocka_unit_test(sides_decide_alike),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
