@@ -198,7 +198,7 @@ static FuncId round_function(Experts *r, ValueId y, ValueId n, ValueId choice,
 static ValueId round_numbers(Experts *r)
 {
     Model *x = r->x;
-    Attr list[] = {attr_of_sym(AK_DIMS, sym_intern(x->m->names, "n")),
+    Attr list[] = {attr_of_sym(AK_DIMS, sym_intern(x->m->names, "t")),
                    attr_of_int(AK_SIZE, further_rounds(r)),
                    attr_of_int(AK_FIRST, 1)};
 
@@ -212,13 +212,13 @@ static ValueId further(Experts *r, ValueId y, ValueId n, ValueId choice,
 {
     Model *x = r->x;
     Scan scan = {.callee = round_function(r, y, n, choice, weight),
-                 .over = 'n',
+                 .over = 't',
                  .count = further_rounds(r)};
     ValueId more = ir_op(x->m, x->f, OP_ROUNDS, &choice, 1, slot_attrs(r),
                          model_at(x, "model.moe.num_experts"));
     ValueId args[] = {y, n, choice, weight, round_numbers(r),
                       model_name(x, more, "more")};
-    NodeId call = ir_call(x->m, x->f, scan, args, ">...n#", ">", x->loc);
+    NodeId call = ir_call(x->m, x->f, scan, args, ">...t#", ">", x->loc);
 
     return model_hint(
         x, model_name(x, node_res(node_of(x->m, call), 0), "y"), "residual");

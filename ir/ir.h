@@ -15,7 +15,7 @@
  *   s sequence  b batch  h hidden  g KV group  r queries per group  d channel
  *   f feed-forward  v vocabulary  p position  l layer  m microbatch
  *   e expert  c slot of an expert's block: s and b of the tokens together
- *   n round in which an expert takes tokens
+ *   t turn, or round, in which an expert takes tokens
  *   j what lies side by side: queries, key, value of a group; gate and up
  *   n lines of a tensor that lies flat, w elements of a line
  */

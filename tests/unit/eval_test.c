@@ -210,16 +210,16 @@ static void scan_carries_and_stacks(void **state)
     HEAD "func @twice(%x : f32, %c : f32, %n : f32) {\n"                       \
     "    %y = add %x, %x : f32\n    %z = add %y, %c : f32\n"                   \
     "    return %z\n}\n"                                                       \
-    "func @f(%x : f32, %c : f32[n=3], %n : f32) {\n"                           \
-    "    %y = call %x, %c, %n {callee=@twice, over=n, count=3,"                \
-    " args=\">n#\", results=\">\"} : f32\n    return %y\n}\n"
+    "func @f(%x : f32, %c : f32[t=3], %n : f32) {\n"                           \
+    "    %y = call %x, %c, %n {callee=@twice, over=t, count=3,"                \
+    " args=\">t#\", results=\">\"} : f32\n    return %y\n}\n"
 
 /* x becomes 2 x + c[i], for the first n of three iterations. */
 static void scan_runs_as_often_as_data_says(void **state)
 {
     double x[] = {1}, c[] = {10, 20, 30}, n[] = {0};
     static const double want[] = {1, 12, 44, 118};
-    EvalArray args[] = {{.at = (EvalNum *)x}, vector('n', 3, c),
+    EvalArray args[] = {{.at = (EvalNum *)x}, vector('t', 3, c),
                         {.at = (EvalNum *)n}};
 
     for (; n[0] <= 3; n[0]++) {
@@ -233,7 +233,7 @@ static void scan_has_no_more_iterations(void **state)
 {
     World *w = *state;
     double x[] = {1}, c[] = {10, 20, 30}, n[] = {4};
-    EvalArray args[] = {{.at = (EvalNum *)x}, vector('n', 3, c),
+    EvalArray args[] = {{.at = (EvalNum *)x}, vector('t', 3, c),
                         {.at = (EvalNum *)n}};
     Module *m = parse(w, TWICE);
     EvalOptions real = {.kind = EVAL_FP64};

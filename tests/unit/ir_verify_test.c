@@ -50,7 +50,7 @@ static const Fault op_faults[] = {
     {"count=2, args=\">#\"", "count=2, reverse=1, args=\">#\"",
      "runs the first of its iterations, so not in reverse"},
     {"args=\">#\", results=\">\"} : f32[s=6, b=2, e=4]",
-     "args=\".#\", results=\"n\"} : f32[n=2, s=6, b=2, e=4]",
+     "args=\".#\", results=\"t\"} : f32[t=2, s=6, b=2, e=4]",
      "may run no iteration, so its results must be carries"},
     {"args=\">#\", results=\">\"}", "args=\"#>\", results=\">\"}",
      "its number of trips must be one f32 scalar"},
