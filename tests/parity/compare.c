@@ -7,7 +7,8 @@
  * fp32 leaves to another order of summation: loss 1e-5, gradient norm 1e-4
  * relative, gradients 1e-5 and weights 1e-4 in the relative L2 norm of each
  * tensor.  --exact allows no difference at all; --loss-only looks at the
- * relative difference of the losses and at nothing else.
+ * relative difference of the losses and at nothing else.  In any case as much
+ * counts in both runs, losses are scaled by the same, and steps skipped alike.
  */
 #include "base/status.h"
 #include "runtime/state.h"
@@ -64,22 +65,42 @@ static json_t *line_read(FILE *f, const char *path)
     return line;
 }
 
+/* Of batches in which nothing counts both are 0. */
+static double relative(double a, double b)
+{
+    return fabs(b - a) <= 0 ? 0 : fabs(b / a - 1);
+}
+
+/* What both runs have decided alike, if there is anything to decide. */
+static void judge_same(const json_t *a, const json_t *b, const char *key,
+                       const char *path, const char *name)
+{
+    if (!json_object_get(a, key))
+        return;
+    judge(key, name, fabs(number_of(a, key, path) - number_of(b, key, path)),
+          0);
+}
+
 static void judge_step(const json_t *a, const json_t *b, const Limits *l,
                        const char *path, unsigned step)
 {
     double loss_a = number_of(a, "loss", path);
     double loss_b = number_of(b, "loss", path);
-    double norm_a = number_of(a, "grad_norm", path);
-    double norm_b = number_of(b, "grad_norm", path);
+    double norm_a, norm_b;
     char name[32];
 
     snprintf(name, sizeof name, "of step %u", step);
+    judge_same(a, b, "targets", path, name);
+    judge_same(a, b, "loss_scale", path, name);
+    judge_same(a, b, "skipped", path, name);
     if (l->loss_only) {
-        judge("loss", name, fabs(loss_b / loss_a - 1), l->loss);
+        judge("loss", name, relative(loss_a, loss_b), l->loss);
         return;
     }
+    norm_a = number_of(a, "grad_norm", path);
+    norm_b = number_of(b, "grad_norm", path);
     judge("loss", name, fabs(loss_b - loss_a), l->loss);
-    judge("gradient norm", name, fabs(norm_b / norm_a - 1), l->norm);
+    judge("gradient norm", name, relative(norm_a, norm_b), l->norm);
 }
 
 static void compare_metrics(const char *const dirs[2], const Limits *l)

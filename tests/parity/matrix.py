@@ -5,10 +5,13 @@
 
 Every two values of two of the factors below stand together in at least one
 row, unless megac rejects whatever has them both; those are listed at the end.
-Rows of a given file stay.  A new one is built greedily: of some random legal
+Rows of a given file stay.  A new one is built greedily: of many random legal
 completions of a pair that is still missing, the one with the most missing pairs.
+In the end rows are left out, the first ones first, whose pairs the others have.
+tests/cases/matrix_test.c looks whether all pairs are there.
 """
 import argparse
+import collections
 import itertools
 import pathlib
 import random
@@ -17,7 +20,7 @@ import subprocess
 HERE = pathlib.Path(__file__).parent
 BATCH = 4  # sequences per microbatch, of all replicas together
 RANKS = 16
-TRIES = 40
+TRIES = 600
 
 GPT2 = ("model.normalization=layernorm model.activation=gelu "
         "model.position_embedding=learned model.qkv_bias=true")
@@ -72,7 +75,8 @@ FACTORS = {
     "bias": {"nobias": "", "bias": "model.linear_bias=true"},
     "tied": {"untied": "model.tie_embeddings=false",
              "tied": "model.tie_embeddings=true"},
-    "precision": {"fp32": "", "bf16": "training.precision=bf16"},
+    "precision": {"fp32": "", "bf16": "training.precision=bf16",
+                  "fp16": "training.precision=fp16 training.loss_scale=1024"},
     "order": {"order0": "", "order": ""},
     "buckets": {"one": "", "many": "parallel.bucket_elements=3000"},
     "dropout": {"sure": "", "dropout": "model.hidden_dropout=0.1 "
@@ -81,9 +85,12 @@ FACTORS = {
                 "training.offload.activations=[core_attn,mlp] "
                 "training.offload.optimizer=0.5"},
     "window": {"all": "", "window": "model.sliding_window=9"},
+    "mask": {"whole": "", "masked": "data.train=[tokens,more] "
+                                    "data.loss_mask=[mask,more-mask]"},
 }
-FEWER = {"bf16", "window", "m1", "dropout"}  # drawn less often: they hide more
-SHARED = ("model.", "training.precision")
+# Drawn less often: they hide more.
+FEWER = {"bf16", "fp16", "window", "m1", "dropout"}
+SHARED = ("model.", "training.precision", "training.loss_scale", "data.")
 ORDERS = ("pp-dp-cp-tp-ep", "dp-pp-tp-cp-ep", "cp-tp-ep-dp-pp",
           "ep-dp-tp-cp-pp", "dp-cp-tp-ep-pp")
 
@@ -93,11 +100,25 @@ def degree(sets, name):
                  if s.startswith(f"parallel.{name}=")), 1)
 
 
+def moved(row, s):
+    """What is computed again does not move."""
+    if row["offload"] == "stay":
+        return s
+    if row["recompute"] == "full" and s.startswith("training.offload.act"):
+        return ""
+    if row["recompute"] == "selective":
+        s = s.replace("recompute.modules=[core_attn,mlp]",
+                      "recompute.modules=[core_attn]")
+        s = s.replace("activations=[core_attn,mlp]", "activations=[mlp]")
+    return s
+
+
 def sets_of(row):
     """"mlp" stands for whatever the layers have in its place."""
     mlp = {"dense": "mlp", "mixed": "mlp,moe"}.get(row["experts"], "moe")
-    return [s.replace("mlp]", mlp + "]") for factor, value in row.items()
+    sets = [moved(row, s) for factor, value in row.items()
             for s in FACTORS[factor][value].split()]
+    return [s.replace("mlp]", mlp + "]") for s in sets if s]
 
 
 def layouts(row):
@@ -115,7 +136,7 @@ def layouts(row):
         return
     sets += [f"training.micro_batch_size={BATCH // dense}"]
     m = int(row["microbatches"][1:])
-    if row["pipeline"] == "interleaved" and m == 5:
+    if row["pipeline"] in ("interleaved", "layout") and m == 5:
         sets += ["parallel.microbatch_group=3"]
     if row["order"] == "order0":
         yield sets
@@ -186,7 +207,7 @@ def rows_of(path):
 def next_row(megac, pair, missing, known):
     """The best completion of a pair, and its line; None if there is none."""
     best, gain = None, 0
-    for number, row in enumerate(completions(pair, 20 * TRIES)):
+    for number, row in enumerate(completions(pair, 4 * TRIES)):
         key = tuple(row.values())
         new = len(pairs_of(row) & missing)
         if new <= gain or (best and number >= TRIES):
@@ -196,6 +217,18 @@ def next_row(megac, pair, missing, known):
         if known[key]:
             best, gain = (row, known[key]), new
     return best
+
+
+def needed(rows):
+    """The rows without those whose every pair is in another one."""
+    times = collections.Counter(p for row, _ in rows for p in pairs_of(row))
+    kept = []
+    for row, line in rows:
+        if all(times[p] > 1 for p in pairs_of(row)):
+            times.subtract(pairs_of(row))
+        else:
+            kept.append((row, line))
+    return kept
 
 
 def main():
@@ -208,27 +241,24 @@ def main():
     missing = {frozenset(((a, x), (b, y)))
                for a, b in itertools.combinations(FACTORS, 2)
                for x in FACTORS[a] for y in FACTORS[b]}
-    impossible, known, count = [], {}, 0
-
-    def put(row, line):
-        nonlocal missing, count
-        missing -= pairs_of(row)
-        count += 1
-        print("#", *row.values())
-        print(f"pairs{count:02} {line}", flush=True)
-
+    rows, impossible, known = [], [], {}
     for row in rows_of(args.earlier) if args.earlier else ():
         line = line_of(args.megac, row)
         if line:
-            put(row, line)
+            rows.append((row, line))
+            missing -= pairs_of(row)
     while missing:
         pair = min(missing, key=lambda p: sorted(p))
         best = next_row(args.megac, pair, missing, known)
         if best:
-            put(*best)
+            rows.append(best)
+            missing -= pairs_of(best[0])
         else:
             impossible.append(pair)
             missing.remove(pair)
+    for number, (row, line) in enumerate(needed(rows), 1):
+        print("#", *row.values())
+        print(f"pairs{number:02} {line}")
     for pair in impossible:
         print("# not together:", " and ".join(sorted(v for _, v in pair)))
 

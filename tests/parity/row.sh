@@ -3,14 +3,37 @@
 # compares with one rank.
 #
 # A row is `NAME MODEL SET… -- SET…`: the first sets are of the model and batch,
-# for one rank too; the others of the layout.  Runs where MEGAC_PARITY says
-# (default: here) with `megac` and `parity_compare` from PATH.  In bf16 only the
-# losses are compared.  Every rank uses the memory that was planned, to the end.
+# for one rank too; the others of the layout.  Runs in a folder of its own where
+# MEGAC_PARITY says (default: here) with `megac` and `parity_compare` from PATH.
+# In bf16 and fp16 only the losses are compared, and the scale of the loss.
+# Every rank uses the memory that was planned, to the end.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 row=$(grep "^$2 " "$1")
 cd "${MEGAC_PARITY:-.}"
 export MEGAC_CACHE="$PWD/cache"
+
+# numbers EXPRESSION - of awk, for each position i.
+numbers() {
+    awk "BEGIN { for (i = 0; i < 1200; i++) print $1 }"
+}
+
+# pack NAME EXPRESSION - a data set of these tokens, or weights.
+pack() {
+    numbers "$2" >"$1.ids"
+    megac data pack "$1.ids" --tokens ids -o "$1" >pack.log
+}
+
+# The data sets that a row may name.  A third of the weights is 0, whole
+# sequences of them; a text has as many bytes.
+data() {
+    pack tokens '(i * i * 7 + i) % 47'
+    pack more '(i * i * 3 + 5 * i) % 43'
+    pack mask '(i % 96 < 64) * (i % 3)'
+    pack more-mask '(i % 7 < 5) * (1 + i % 2)'
+    numbers '(i * i * 5 + i) % 47' | awk '{ printf "%c", $1 + 1 }' >text
+    pack text-mask '(i % 96 < 64) * (i % 3)'
+}
 
 # run FOLDER STEP SUBFOLDER - trains to a step and saves its tensors.
 run() {
@@ -22,7 +45,6 @@ run() {
 train() {
     folder=$1
     shift
-    rm -rf "$folder"
     megac compile "$here/$model.yaml" -o "$folder" "$@"
     run "$folder" 1 first
     run "$folder" 5 last
@@ -35,9 +57,16 @@ train() {
 set -- $row
 name=$1 model=$2 shared="" limits=""
 shift 2
+rm -rf "$name"
+mkdir "$name"
+cd "$name"
 while [ "$1" != -- ]; do
     shared="$shared --set $1"
-    case $1 in training.precision=bf16) limits="--loss-only 2e-2" ;; esac
+    case $1 in
+    training.precision=fp32) ;;
+    training.precision=*) limits="--loss-only 2e-2" ;;
+    data.train=*) data ;;
+    esac
     shift
 done
 shift
@@ -46,9 +75,10 @@ for set in "$@"; do
     layout="$layout --set $set"
 done
 # shellcheck disable=SC2086
-train "$name-one" $shared
+train one $shared
 # shellcheck disable=SC2086
-train "$name" $shared $layout
+train split $shared $layout
 # shellcheck disable=SC2086
-parity_compare $limits "$name-one" "$name"
-rm -rf "$name-one" "$name"
+parity_compare $limits one split
+cd ..
+rm -rf "$name"
