@@ -550,7 +550,7 @@ static inline void draw_data(Draw *d)
         {"synthetic", "null"},
         {"tokens", "null mask"},
         {"[tokens,more]", "null [mask,more-mask] [null,more-mask]"},
-        {"{text: text}", "null mask"},
+        {"{\"text\":\"text\"}", "null text-mask"},
     };
     const DrawRow *kind = &kinds[draw_once_in(d, 2) ? 0 : draw_next(d) % 4];
 

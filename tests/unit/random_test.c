@@ -1,8 +1,8 @@
 /* random_test.c - specs drawn from the schema's legal space.
  *
- * Each goes the whole way that needs no kernel: passes verified by execution
- * (fp64, and exactly in the prime field), memory at its bound, plans proved to
- * fit together.  What the frontend rejects must be rejected with a reason, and
+ * Each goes the whole way that needs no kernel: its normal form reads back, the
+ * passes are verified by execution (fp64, and exactly in the prime field), memory
+ * is at its bound, the plans are proved to fit together.  What the frontend rejects must be rejected with a reason, and
  * is drawn again, so that every seed is a legal spec.  MEGAC_SEED and
  * MEGAC_DRAWS repeat or extend a run, and tests/random.sh makes a long one;
  * MEGAC_COVERAGE prints which values were drawn how often.  With MEGAC_ROWS the
@@ -57,6 +57,23 @@ static bool at_bound(const MemPlan *mem)
         return false;
     }
     return true;
+}
+
+/* The normal form is a spec too, and its own normal form. */
+static bool reads_back(const Input *in)
+{
+    Buf text = {0}, again = {0};
+    Spec *s;
+    bool same;
+
+    spec_print(in->spec, &text);
+    s = spec_parse(in->arena, in->diag, "normal form", buf_str(&text), NULL, 0);
+    if (s)
+        spec_print(s, &again);
+    same = s && !strcmp(buf_str(&text), buf_str(&again));
+    buf_free(&text);
+    buf_free(&again);
+    return same;
 }
 
 static bool check_program(const Input *in)
@@ -166,7 +183,7 @@ static void check_draw(Run *run, uint64_t seed)
     if (ok && getenv("MEGAC_ROWS"))
         print_row(seed, &d, in.spec);
     else
-        ok = ok && check_program(&in);
+        ok = ok && reads_back(&in) && check_program(&in);
     if (!ok) {
         print_draw(&d, &in);
         fail_msg("draw of seed %llu", (unsigned long long)seed);
