@@ -7,9 +7,9 @@
  *
  * While tokens travel to their experts, the shared experts can work on those
  * that are here.  In general: if no product stands between a collective and
- * where it is waited for, the nearest one from further on that does not depend
- * on it is put there, together with what leads to that product.  One each, for
- * what is made earlier is held longer.
+ * where it is waited for, the nearest one from further on that waits for
+ * nothing is put there, together with what leads to that product.  One each,
+ * for what is made earlier is held longer.
  */
 #include "passes/effects.h"
 #include "passes/streams_priv.h"
@@ -17,9 +17,9 @@
 typedef struct {
     const Module *m;
     const Effects *fx;
+    FuncId id;
     Func *f;
-    ValueId beside; /* what the collective makes */
-    bool *moves;    /* by position: it goes with the product */
+    bool *moves; /* by position: it goes with the product */
 } Hoist;
 
 static const Node *node_at(const Hoist *h, uint32_t pos)
@@ -76,13 +76,25 @@ static uint32_t maker(const Hoist *h, ValueId v, uint32_t from, uint32_t to)
     return from;
 }
 
+/* Whether the node at `pos` waits for a collective that runs at `from`: the one
+ * that is given work, or another. */
+static bool waits(const Hoist *h, uint32_t pos, uint32_t from)
+{
+    for (uint32_t i = 0; i < from; i++)
+        if (streams_is_collective(node_at(h, i)) &&
+            streams_uses(h->m, node_at(h, pos), node_at(h, i)->res) &&
+            streams_first_use(h->m, h->id, i) >= from)
+            return true;
+    return false;
+}
+
 /* Marks the node at `pos` and what leads to it from `from` on; false if one of
- * these waits too, or has to stay behind `from`. */
+ * these waits itself, or has to stay behind `from`. */
 static bool may_come(Hoist *h, uint32_t pos, uint32_t from)
 {
     const Node *n = node_at(h, pos);
 
-    if (!is_pure(h, pos) || streams_uses(h->m, n, h->beside))
+    if (!is_pure(h, pos) || waits(h, pos, from))
         return false;
     for (uint32_t i = from; i < pos; i++)
         if (changes(h, i, pos))
@@ -131,16 +143,14 @@ void streams_hoist_products(Module *m, const Effects *fx, FuncId f,
                             const bool *serial)
 {
     Arena *scratch = arena_new();
-    Hoist h = {.m = m, .fx = fx, .f = func_of(m, f)};
+    Hoist h = {.m = m, .fx = fx, .id = f, .f = func_of(m, f)};
 
     h.moves = arena_array(scratch, bool, h.f->body.n);
     for (uint32_t pos = 0; pos < h.f->body.n; pos++) {
         const Node *n = node_at(&h, pos);
-        if (!streams_is_collective(n) || serial[streams_of(m, n)] ||
-            !streams_lacks_work(m, f, pos))
-            continue;
-        h.beside = n->res;
-        bring_product(&h, streams_first_use(m, f, pos));
+        if (streams_is_collective(n) && !serial[streams_of(m, n)] &&
+            streams_lacks_work(m, f, pos))
+            bring_product(&h, streams_first_use(m, f, pos));
     }
     arena_free(scratch);
 }
