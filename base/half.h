@@ -1,4 +1,5 @@
-/* half.h - IEEE 754 half precision: 1 sign, 5 exponent, 10 fraction bits. */
+/* half.h - floats of 16 bits: IEEE 754 half precision (1 sign, 5 exponent, 10
+ * fraction bits) and bfloat16, the upper half of an f32. */
 #ifndef MEGAC_HALF_H
 #define MEGAC_HALF_H
 
@@ -46,6 +47,21 @@ static inline uint16_t half_narrow(float x)
                           (half_bits(half_float(bits) + 0.5f) - 0x3f000000));
     bits += 0xc8000fff + (bits >> 13 & 1); /* another bias, and half a bit */
     return (uint16_t)(sign | bits >> 13);
+}
+
+static inline float bf16_widen(uint16_t x)
+{
+    return half_float((uint32_t)x << 16);
+}
+
+/* To the nearest, ties to even; what is no number stays none. */
+static inline uint16_t bf16_narrow(float x)
+{
+    uint32_t bits = half_bits(x);
+
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 #endif

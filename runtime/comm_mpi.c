@@ -44,26 +44,6 @@ typedef struct {
 
 /* ---- sums of 16 bits ----------------------------------------------------- */
 
-static float bf16_widen(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* Round to nearest, ties to even; a NaN stays one. */
-static uint16_t bf16_narrow(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 typedef float Widen(uint16_t x);
 typedef uint16_t Narrow(float value);
 

@@ -8,15 +8,17 @@
  *      +-----+-----+
  *
  * Pieces are of one size, so a dimension is cut only where some number of them
- * divides it.  Those along k are added up in order: they need a C of f32, and
- * only the last may be followed by an activation, so there is none.  Sizes
- * depend on the row of the table alone: the same run gives the same bits.
- * Operands of f16, which are widened first, are not cut.
+ * divides it.  Those along k are added up in order, in C if it is f32, else in
+ * a buffer that is rounded at the end; where something follows the sum, k stays
+ * whole.  Sizes depend on the row of the table alone: the same run gives the
+ * same bits.  Operands of f16, which are widened first, are not cut.
  *
  * The limits were measured with oneDNN 2.6 on AVX-512 (docs/PERFORMANCE.md).
  */
 #include "runtime/device_cpu_gemm.h"
 #include "runtime/device_cpu_half.h"
+
+#include "base/half.h"
 
 #include <stdlib.h>
 
@@ -33,6 +35,7 @@ struct CpuPieces {
     const PlanGemm *whole;
     int64_t count[DIMS], size[DIMS];
     CpuGemm *first, *next; /* next: adds to what is there; NULL if k is whole */
+    float *sums;           /* a piece of C before it is rounded, or NULL */
 };
 
 /* The fewest equal pieces of at most `most`, in whole vectors; one if only
@@ -47,18 +50,43 @@ static int64_t pieces(int64_t size, int64_t most)
     return 1;
 }
 
+/* Whether k may be cut: in f32 what comes before the sum is the first piece's.
+ */
+static bool sums_only(const PlanGemm *g)
+{
+    bool before = g->accumulate || g->bias || g->residual;
+
+    return !g->activation && (g->type_c == PLAN_F32 || !before);
+}
+
 static void cut(const PlanGemm *g, int64_t count[DIMS])
 {
-    bool sums = g->type_c == PLAN_F32 && !g->activation;
-
     count[M] = count[N] = count[K] = 1;
     if (g->batch != 1 || cpu_half_needed(g))
         return;
     if (g->trans_a)
         count[M] = pieces(g->m, MOST_TURNED_ROWS);
     count[N] = pieces(g->n, g->trans_b ? MOST_TURNED_COLUMNS : MOST_COLUMNS);
-    if (sums)
+    if (sums_only(g))
         count[K] = pieces(g->k, MOST_SUMMED);
+}
+
+/* Products whose sum over k is a sum of pieces. */
+static Status make_sum(CpuGemms *all, CpuPieces *p, PlanGemm *one)
+{
+    if (one->type_c != PLAN_F32) {
+        p->sums = aligned_alloc(
+            64,
+            ((size_t)(one->m * one->n) * sizeof *p->sums + 63) & ~(size_t)63);
+        if (!p->sums)
+            return status_make(STATUS_SYSTEM, "no memory for the products");
+        one->type_c = PLAN_F32;
+        one->ldc = one->n;
+    }
+    STATUS_TRY(cpu_gemm_new(all, one, &p->first));
+    one->accumulate = 1;
+    one->bias = one->residual = 0;
+    return cpu_gemm_new(all, one, &p->next);
 }
 
 Status cpu_pieces_new(CpuGemms *all, const PlanGemm *g, CpuPieces **out)
@@ -74,12 +102,8 @@ Status cpu_pieces_new(CpuGemms *all, const PlanGemm *g, CpuPieces **out)
     p->size[M] = one.m = g->m / p->count[M];
     p->size[N] = one.n = g->n / p->count[N];
     p->size[K] = one.k = g->k / p->count[K];
-    STATUS_TRY(cpu_gemm_new(all, &one, &p->first));
-    if (p->count[K] == 1)
-        return STATUS_NONE;
-    one.accumulate = 1;
-    one.bias = one.residual = 0;
-    return cpu_gemm_new(all, &one, &p->next);
+    return p->count[K] > 1 ? make_sum(all, p, &one)
+                           : cpu_gemm_new(all, &one, &p->first);
 }
 
 void cpu_pieces_free(CpuPieces *p)
@@ -88,6 +112,7 @@ void cpu_pieces_free(CpuPieces *p)
         return;
     cpu_gemm_free(p->first);
     cpu_gemm_free(p->next);
+    free(p->sums);
     free(p);
 }
 
@@ -97,13 +122,24 @@ static void *at(void *base, int64_t row, int64_t column, int64_t ld,
     return (char *)base + (row * ld + column) * (int64_t)plan_dtype_bytes(type);
 }
 
+/* Rounds the sums of a piece of C. */
+static void round_sums(const CpuPieces *p, uint16_t *c)
+{
+    int64_t m = p->size[M], n = p->size[N];
+
+#pragma omp parallel for
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            c[i * p->whole->ldc + j] = bf16_narrow(p->sums[i * n + j]);
+}
+
 /* Piece `i` of every dimension. */
 static Status run_piece(CpuGemms *all, const CpuPieces *p, void *const *operand,
                         const int64_t i[DIMS])
 {
     const PlanGemm *g = p->whole;
     int64_t m = i[M] * p->size[M], n = i[N] * p->size[N], k = i[K] * p->size[K];
-    void *piece[5], **more = piece + 3;
+    void *piece[5], **more = piece + 3, *c;
 
     piece[0] = g->trans_a ? at(operand[0], k, m, g->lda, g->type_a)
                           : at(operand[0], m, k, g->lda, g->type_a);
@@ -114,7 +150,14 @@ static Status run_piece(CpuGemms *all, const CpuPieces *p, void *const *operand,
         *more++ = at(operand[3], 0, n, 0, g->type_bias);
     if (g->residual)
         *more = at(operand[3 + g->bias], m, n, g->ldc, g->type_c);
-    return cpu_gemm_run(all, i[K] ? p->next : p->first, piece);
+    if (!p->sums)
+        return cpu_gemm_run(all, i[K] ? p->next : p->first, piece);
+    c = piece[2];
+    piece[2] = p->sums;
+    STATUS_TRY(cpu_gemm_run(all, i[K] ? p->next : p->first, piece));
+    if (i[K] == p->count[K] - 1)
+        round_sums(p, c);
+    return STATUS_NONE;
 }
 
 Status cpu_pieces_run(CpuGemms *all, const CpuPieces *p, void *const *operand)

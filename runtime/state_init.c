@@ -15,16 +15,6 @@ enum { CHUNK = 1024 }; /* normal numbers drawn at a time */
 
 /* ---- values -------------------------------------------------------------- */
 
-static uint16_t bf16_from(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 void state_store(uint32_t dtype, char *to, int64_t i, float value)
 {
     uint16_t half;
@@ -33,14 +23,13 @@ void state_store(uint32_t dtype, char *to, int64_t i, float value)
         memcpy(to + i * 4, &value, 4);
         return;
     }
-    half = dtype == PLAN_F16 ? half_narrow(value) : bf16_from(value);
+    half = dtype == PLAN_F16 ? half_narrow(value) : bf16_narrow(value);
     memcpy(to + i * 2, &half, 2);
 }
 
 float state_fetch(uint32_t dtype, const char *from, int64_t i)
 {
     uint16_t half;
-    uint32_t bits;
     float value;
 
     if (dtype == PLAN_F32) {
@@ -48,11 +37,7 @@ float state_fetch(uint32_t dtype, const char *from, int64_t i)
         return value;
     }
     memcpy(&half, from + i * 2, 2);
-    if (dtype == PLAN_F16)
-        return half_widen(half);
-    bits = (uint32_t)half << 16;
-    memcpy(&value, &bits, 4);
-    return value;
+    return dtype == PLAN_F16 ? half_widen(half) : bf16_widen(half);
 }
 
 /* ---- filling ------------------------------------------------------------- */
