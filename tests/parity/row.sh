@@ -25,13 +25,16 @@ pack() {
 }
 
 # The data sets that a row may name.  A third of the weights is 0, whole
-# sequences of them; a text has as many bytes.
+# sequences of them; a text has as many bytes.  Most tokens of `same` are alike
+# and choose the same experts.
 data() {
     pack tokens '(i * i * 7 + i) % 47'
     pack more '(i * i * 3 + 5 * i) % 43'
     pack mask '(i % 96 < 64) * (i % 3)'
     pack more-mask '(i % 7 < 5) * (1 + i % 2)'
     numbers '(i * i * 5 + i) % 47' | awk '{ printf "%c", $1 + 1 }' >text
+    numbers 'i % 11 == 7 ? 2 : 1 + 2 * (i % 11 == 10)' |
+        awk '{ printf "%c", $1 }' >same
     pack text-mask '(i % 96 < 64) * (i % 3)'
 }
 
