@@ -109,11 +109,13 @@ static bool is_layout(const char *set)
 }
 
 /* Not of a row: Adam, which makes large steps of gradients that are almost 0,
- * rates, what needs a GPU, what is measured, and what row.sh could not read. */
+ * rates, batches that do not grow in five steps, what needs a GPU, and what
+ * row.sh could not read. */
 static bool is_row(const char *set)
 {
     static const char *const others[] = {"training.optimizer.",
                                          "training.lr_schedule.",
+                                         "training.rampup",
                                          "training.eval.", "training.steps",
                                          "data.valid", "data.split", "target."};
 
