@@ -189,6 +189,25 @@ static void modules_check(Check *c)
     }
 }
 
+/* A group that is computed again would read counts that have grown since. */
+static void global_balance_check(Check *c)
+{
+    const Spec *s = c->spec;
+
+    if (s->model.moe.balance != MOE_GLOBAL_AUX_LOSS ||
+        !(s->model.moe.aux_loss_coeff > 0) ||
+        s->training.recompute.granularity != RECOMPUTE_FULL ||
+        s->training.recompute.method != RECOMPUTE_UNIFORM ||
+        s->training.recompute.num_layers == 1)
+        return;
+    check_fail(c, "MC0013", "training.recompute.num_layers",
+               "num_layers = %lld: a global_aux_loss in groups of layers that "
+               "are computed again is not built yet",
+               (long long)s->training.recompute.num_layers);
+    check_because(c, "model.moe.balance");
+    diag_help(c->diag, "set training.recompute.num_layers to 1");
+}
+
 void moe_check(Check *c)
 {
     modules_check(c);
@@ -201,4 +220,5 @@ void moe_check(Check *c)
     bias_check(c);
     groups_check(c);
     ranks_check(c);
+    global_balance_check(c);
 }
