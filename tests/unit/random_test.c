@@ -1,12 +1,15 @@
 /* random_test.c - specs drawn from the schema's legal space.
  *
  * Each goes the whole way that needs no kernel: its normal form reads back, the
- * passes are verified by execution (fp64, and exactly in the prime field), memory
- * is at its bound, the plans are proved to fit together.  What the frontend rejects must be rejected with a reason, and
- * is drawn again, so that every seed is a legal spec.  MEGAC_SEED and
- * MEGAC_DRAWS repeat or extend a run, and tests/random.sh makes a long one;
- * MEGAC_COVERAGE prints which values were drawn how often.  With MEGAC_ROWS the
- * draws are printed, as rows that tests/parity/row.sh trains with real ranks.
+ * passes are verified by execution (fp64, and exactly in the prime field),
+ * memory is at its bound, the plans are proved to fit together.  What the
+ * frontend rejects must be rejected with a reason, and is drawn again, so that
+ * every seed is a legal spec.
+ *
+ * MEGAC_SEED and MEGAC_DRAWS repeat or extend a run, and tests/random.sh makes a
+ * long one; MEGAC_COVERAGE prints which values were drawn how often, and
+ * MEGAC_REJECTED why draws were rejected.  With MEGAC_ROWS the draws are
+ * printed, as rows that tests/parity/row.sh trains with real ranks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
