@@ -1,5 +1,5 @@
-/* check_data.c - the rules of what data is for: blends, their masks, how they are
- * split, and what an evaluation reads. */
+/* check_data.c - the rules of what data is for: blends, their masks, how they
+ * are split, and what an evaluation reads. */
 #include "frontend/frontend_priv.h"
 
 #include "base/split.h"
@@ -71,8 +71,8 @@ static void split_check(Check *c)
     else if (valid && !(weights[SPLIT_VALID] > 0))
         nothing = "validation";
     if (nothing)
-        check_fail(c, "MC0404", "data.split", "split = %s leaves nothing for %s",
-                   split, nothing);
+        check_fail(c, "MC0404", "data.split",
+                   "split = %s leaves nothing for %s", split, nothing);
 }
 
 static void evaluation_check(Check *c)

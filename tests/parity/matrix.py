@@ -6,8 +6,8 @@
 Every two values of two of the factors below stand together in at least one
 row, unless megac rejects whatever has them both; those are listed at the end.
 Rows of a given file stay.  A new one is built greedily: of many random legal
-completions of a pair that is still missing, the one with the most missing pairs.
-In the end rows are left out, the first ones first, whose pairs the others have.
+completions of a pair that is still missing, the one with the most missing
+pairs.  In the end rows are left out whose pairs the others have.
 tests/cases/matrix_test.c looks whether all pairs are there.
 """
 import argparse
