@@ -270,19 +270,19 @@ static ValueId sign_of(Update *u, ValueId x)
 }
 
 /* bias += rate sign(mean - tokens) (Wang et al. 2024, algorithm 1): experts
- * with few tokens of this step become more attractive. */
+ * with few tokens of this step become more attractive.  Compared are the sum and
+ * tokens times experts, which are whole numbers: a tie is one on any layout. */
 static void update_bias(Update *u)
 {
     TensorId t = tensor_find(u->m, sym_intern(u->m->names, "router.bias"));
-    ValueId load, mean, step;
+    ValueId load, all, step;
 
     if (t.i == 0)
         return;
     load = expert_load(u);
-    mean = bin(u, OP_MUL, ir_sum(u->m, u->f, load, "l", u->loc),
-               ir_ratio(u->m, u->f, 1, u->spec->model.moe.num_experts, false,
-                        u->loc));
-    step = scaled(u, sign_of(u, bin(u, OP_SUB, mean, load)),
+    all = ir_sum(u->m, u->f, load, "l", u->loc);
+    load = scaled(u, load, (double)u->spec->model.moe.num_experts);
+    step = scaled(u, sign_of(u, bin(u, OP_SUB, all, load)),
                   u->spec->model.moe.bias_update_rate);
     store(u, t, FIELD_PARAM,
           bin(u, OP_ADD, read_field(u, t, FIELD_PARAM), step));
