@@ -23,7 +23,7 @@ static const DrawRow draw_free_rows[] = {
     {"model.qkv_bias", "true false"},
     {"model.linear_bias", "true false"},
     {"model.qk_norm", "true false"},
-    {"model.sliding_window", "0 0 0 1 5 16"},
+    {"model.sliding_window", "0 0 0 1 5 20"},
     {"model.attention_dropout", "0.0 0.0 0.0 0.1"},
     {"model.hidden_dropout", "0.0 0.0 0.0 0.1"},
     {"model.init_std", "0.02 0.1"},

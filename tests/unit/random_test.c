@@ -112,6 +112,7 @@ static bool is_layout(const char *set)
 }
 
 /* Not of a row: Adam, which makes large steps of gradients that are almost 0,
+ * tokens that see only themselves, for queries and keys have no gradient then,
  * rates, batches that do not grow in five steps, what needs a GPU, and what
  * row.sh could not read. */
 static bool is_row(const char *set)
@@ -119,6 +120,7 @@ static bool is_row(const char *set)
     static const char *const others[] = {"training.optimizer.",
                                          "training.lr_schedule.",
                                          "training.rampup",
+                                         "model.sliding_window=1",
                                          "training.eval.", "training.steps",
                                          "data.valid", "data.split", "target."};
 
