@@ -117,6 +117,7 @@ static void registers(Call *c, bool last)
 {
     Emit *e = c->e;
     const FuncEffects *fx = &e->mem->effects.func[c->scan.callee.i];
+    int64_t host = e->mem->frame[c->scan.callee.i].host.bytes;
 
     for (uint32_t i = 0; i < fx->uses.n; i++)
         if (fx->uses.v[i].layered && !(last && fx->uses.v[i].next))
@@ -127,8 +128,8 @@ static void registers(Call *c, bool last)
         push(c, emit_microbatch(e), 0);
     if (fx->number)
         layer_number(c);
-    if (e->mem->frame[c->scan.callee.i].host)
-        push(c, emit_host_scratch(e, e->mem->frame[c->scan.callee.i].host), 0);
+    if (host)
+        push(c, emit_host_scratch(e, host), 0);
 }
 
 /* Whether a result of this function lies where its parameter does. */
@@ -169,7 +170,7 @@ static void iterations(Emit *e, const Node *n, bool last, int64_t first,
         push(&c, emit_value(e, node_arg(e->m, n, (uint32_t)trips), PLAN_READ),
              0);
     push(&c,
-         emit_scratch(e, 0, e->mem->frame[callee.i].bytes,
+         emit_scratch(e, 0, e->mem->frame[callee.i].device.bytes,
                       PLAN_READ | PLAN_WRITE),
          0);
     for (uint32_t i = 0; i < n->nargs; i++)

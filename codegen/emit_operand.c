@@ -97,7 +97,7 @@ void emit_registers(Emit *e, FuncId f)
         plan_add_reg(e->b, PLAN_INTEGER, "microbatch");
     if (e->mem->effects.func[f.i].number)
         plan_add_reg(e->b, PLAN_INTEGER, "layer");
-    if (e->mem->frame[f.i].host)
+    if (e->mem->frame[f.i].host.bytes)
         plan_add_reg(e->b, PLAN_ADDRESS, "host");
 }
 

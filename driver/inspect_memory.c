@@ -38,9 +38,11 @@ json_t *view_memory_json(const View *v)
             json_object_set_new(bytes, classes[i].name,
                                 json_integer(bytes_of(r, i)));
         json_array_append_new(
-            list, json_pack("{si so sI si}", "pp", (int)pp, "bytes", bytes,
+            list, json_pack("{si so sI sI si}", "pp", (int)pp, "bytes", bytes,
                             "lower_bound", (json_int_t)r->lower_bound,
-                            "in_flight", (int)r->in_flight));
+                            "host_lower_bound",
+                            (json_int_t)r->host_lower_bound, "in_flight",
+                            (int)r->in_flight));
     }
     return list;
 }

@@ -16,9 +16,8 @@
 
 #include "passes/packing.h"
 
-/* Exact search per frame, a fraction of a second; best fit is at the bound
- * nearly always. */
-enum { SEARCH_WORK = 50000000 };
+/* Per frame, a second; best fit is at the bound nearly always. */
+enum { SEARCH_WORK = 200000000 };
 
 int64_t memplan_value_bytes(const Module *m, ValueId v)
 {
@@ -47,6 +46,7 @@ typedef struct {
     bool host; /* of the frame in host memory */
     Vec(PackBuffer) bufs;
     Vec(Owner) owners;
+    int64_t *change; /* by position + 1: bytes that begin or end to live */
 } Frame;
 
 static int64_t aligned(int64_t bytes)
@@ -54,56 +54,71 @@ static int64_t aligned(int64_t bytes)
     return (bytes + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
 }
 
-/* Whole cache lines: what alignment costs is no waste of the packing. */
-static void frame_add(Frame *fr, Owner owner, int64_t bytes, int32_t first,
+/* Whole cache lines: what alignment costs is no waste of the packing.  What
+ * takes `need.bytes` has `need.lower_bound` alive in it at one time. */
+static void frame_add(Frame *fr, Owner owner, MemExtent need, int32_t first,
                       int32_t last)
 {
-    PackBuffer buf = {first, (int64_t)last + 1, aligned(bytes), MEM_ALIGN, 0};
+    PackBuffer buf = {first, (int64_t)last + 1, aligned(need.bytes), MEM_ALIGN,
+                      0};
 
     vec_push(&fr->bufs, buf);
     vec_push(&fr->owners, owner);
+    fr->change[first + 1] += aligned(need.lower_bound);
+    fr->change[last + 2] -= aligned(need.lower_bound);
+}
+
+static MemExtent extent_of(int64_t bytes)
+{
+    return (MemExtent){bytes, bytes};
+}
+
+/* What lives for one node only: its workspace or its callee's frame. */
+static MemExtent scratch_of(const Planner *p, NodeId id, bool host)
+{
+    const Node *n = &p->m->nodes.v[id.i];
+    const MemFrame *callee;
+
+    if (n->op != OP_CALL)
+        return extent_of(host ? 0 : p->rules->scratch(p->m, id,
+                                                      p->rules->dialect));
+    callee = &p->out->frame[call_scan(p->m, n).callee.i];
+    return host ? callee->host : callee->device;
 }
 
 int64_t node_scratch(const Planner *p, NodeId id)
 {
-    const Node *n = &p->m->nodes.v[id.i];
-
-    if (n->op == OP_CALL)
-        return p->out->frame[call_scan(p->m, n).callee.i].bytes;
-    return p->rules->scratch(p->m, id, p->rules->dialect);
+    return scratch_of(p, id, false).bytes;
 }
 
-/* What lives for one node in this frame. */
-static int64_t scratch_here(const Frame *fr, NodeId id)
-{
-    const Node *n = &fr->p->m->nodes.v[id.i];
-
-    if (!fr->host)
-        return node_scratch(fr->p, id);
-    return n->op == OP_CALL
-               ? fr->p->out->frame[call_scan(fr->p->m, n).callee.i].host
-               : 0;
-}
-
-static void frame_collect(Frame *fr, const Func *func)
+static void collect_node(Frame *fr, NodeId id, uint32_t pos)
 {
     Planner *p = fr->p;
+    const Node *n = &p->m->nodes.v[id.i];
+    MemExtent scratch = scratch_of(p, id, fr->host);
 
-    for (uint32_t pos = 0; pos < func->body.n; pos++) {
-        NodeId id = func->body.v[pos];
-        const Node *n = &p->m->nodes.v[id.i];
-        int64_t scratch = scratch_here(fr, id);
-        if (scratch)
-            frame_add(fr, (Owner){true, id.i}, scratch, p->begin[pos],
-                      p->done[pos]);
-        for (uint32_t i = 0; i < n->nres; i++) {
-            ValueId v = node_res(n, i);
-            if (value_root(p, v) == v.i && p->host[v.i] == fr->host &&
-                p->out->place[v.i].base == MEM_NONE)
-                frame_add(fr, (Owner){false, v.i}, memplan_value_bytes(p->m, v),
-                          p->first[v.i], p->last[v.i]);
-        }
+    if (scratch.bytes)
+        frame_add(fr, (Owner){true, id.i}, scratch, p->begin[pos],
+                  p->done[pos]);
+    for (uint32_t i = 0; i < n->nres; i++) {
+        ValueId v = node_res(n, i);
+        if (value_root(p, v) == v.i && p->host[v.i] == fr->host &&
+            p->out->place[v.i].base == MEM_NONE)
+            frame_add(fr, (Owner){false, v.i},
+                      extent_of(memplan_value_bytes(p->m, v)), p->first[v.i],
+                      p->last[v.i]);
     }
+}
+
+static int64_t most_alive(const Frame *fr, const Func *func)
+{
+    int64_t live = 0, most = 0;
+
+    for (uint32_t i = 0; i < func->body.n + 2; i++) {
+        live += fr->change[i];
+        most = MC_MAX(most, live);
+    }
+    return most;
 }
 
 static void frame_apply(Frame *fr)
@@ -134,31 +149,33 @@ static void frame_spread(Planner *p, const Func *func)
     }
 }
 
-static PackResult frame_pack(Planner *p, const Func *func, bool host)
+static MemExtent frame_pack(Planner *p, const Func *func, bool host)
 {
     PackOptions options = {.work = SEARCH_WORK};
     Frame fr = {.p = p, .host = host};
     PackResult packed;
+    MemExtent extent;
 
-    frame_collect(&fr, func);
+    fr.change = arena_array(p->arena, int64_t, func->body.n + 3);
+    for (uint32_t pos = 0; pos < func->body.n; pos++)
+        collect_node(&fr, func->body.v[pos], pos);
     pack_solve(p->arena, fr.bufs.v, fr.bufs.n, &options, &packed);
     frame_apply(&fr);
+    extent = (MemExtent){packed.height, most_alive(&fr, func)};
     vec_free(&fr.bufs);
     vec_free(&fr.owners);
-    return packed;
+    return extent;
 }
 
 static void frames_pack(Planner *p, FuncId f)
 {
     const Func *func = &p->m->funcs.v[f.i];
-    PackResult device, host;
+    MemFrame *frame = &p->out->frame[f.i];
 
     share_plan(p, f);
-    device = frame_pack(p, func, false);
-    host = frame_pack(p, func, true);
+    frame->device = frame_pack(p, func, false);
+    frame->host = frame_pack(p, func, true);
     frame_spread(p, func);
-    p->out->frame[f.i] = (MemFrame){device.height, device.lower_bound,
-                                    device.exact, host.height};
 }
 
 static void func_plan(Planner *p, FuncId f)

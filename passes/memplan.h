@@ -49,10 +49,14 @@ typedef struct {
     bool host; /* in the arena in host memory */
 } MemState;
 
+/* A frame, and the most bytes alive in it at one time, those in the frames of
+ * its callees included: no frame is smaller. */
 typedef struct {
     int64_t bytes, lower_bound;
-    bool exact; /* no smaller frame exists */
-    int64_t host; /* bytes of the frame in host memory */
+} MemExtent;
+
+typedef struct {
+    MemExtent device, host;
 } MemFrame;
 
 /* The arena of one pipeline stage, by class; they add up to `total`. */
@@ -60,6 +64,7 @@ typedef struct {
     int64_t params, grads, optimizer, activations, workspace, comm, total;
     int64_t host; /* the arena in host memory, which is no part of the total */
     int64_t lower_bound; /* state and the most bytes alive at one time */
+    int64_t host_lower_bound;
     uint32_t in_flight;  /* most microbatches between forward and backward */
 } MemReport;
 

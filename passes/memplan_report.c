@@ -121,6 +121,7 @@ static MemReport report_of(Planner *p, FuncId f, uint32_t pp)
     const MemFrame *frame = &p->out->frame[f.i];
     MemReport report = {0}, *r = &report;
     int64_t state = p->out->frame_start[pp];
+    int64_t host_state = p->out->host_frame_start[pp];
 
     r->params = state_sum(p->out, pp, FIELD_PARAM);
     r->grads =
@@ -129,30 +130,31 @@ static MemReport report_of(Planner *p, FuncId f, uint32_t pp)
                    state_sum(p->out, pp, FIELD_M) +
                    state_sum(p->out, pp, FIELD_V);
     peak_count(p, func, r);
-    r->total = state + frame->bytes;
-    r->host = p->out->host_frame_start[pp] + frame->host;
+    r->total = state + frame->device.bytes;
+    r->host = host_state + frame->host.bytes;
     r->workspace = r->total - r->params - r->grads - r->optimizer -
                    r->activations - r->comm;
-    r->lower_bound = state + frame->lower_bound;
+    r->lower_bound = state + frame->device.lower_bound;
+    r->host_lower_bound = host_state + frame->host.lower_bound;
     r->in_flight = in_flight(p, func);
     return report;
 }
 
+/* The largest program of a stage counts; each bound is that of all of them. */
 void report_make(Planner *p, uint32_t entry)
 {
     uint32_t pp = entry % p->out->npp;
-    MemReport r, *best = &p->out->report[pp];
-    int64_t bound, host;
+    MemReport *most = &p->out->report[pp], before = *most, r;
 
     p->out->frame_start[pp] = state_end(p->out, pp, false);
     p->out->host_frame_start[pp] = state_end(p->out, pp, true);
     r = report_of(p, p->m->entry.v[entry], pp);
-    bound = MC_MAX(r.lower_bound, best->lower_bound);
-    host = MC_MAX(r.host, best->host);
-    if (r.total > best->total)
-        *best = r;
-    best->lower_bound = bound;
-    best->host = host;
+    if (r.total > before.total)
+        *most = r;
+    most->lower_bound = MC_MAX(r.lower_bound, before.lower_bound);
+    most->host = MC_MAX(r.host, before.host);
+    most->host_lower_bound =
+        MC_MAX(r.host_lower_bound, before.host_lower_bound);
 }
 
 /* ---- does it fit? -------------------------------------------------------- */

@@ -77,7 +77,7 @@ static MemPlace place_at(const Rig *r, const char *func, uint32_t pos,
 
 static int64_t frame_of(const Rig *r, const char *func)
 {
-    return r->mem->frame[func_named(r, func).i].bytes;
+    return r->mem->frame[func_named(r, func).i].device.bytes;
 }
 
 static TensorId tensor_named(const Rig *r, const char *name)
