@@ -6,8 +6,8 @@
  * meets have a tight and cheap lower bound, the most bytes alive at one time,
  * and most of them can be packed exactly at it.  So the work stops at the
  * first packing that meets the bound (or the capacity, where the caller gives
- * one): first quick best-fit seeds (packing_fit.c), then exact search
- * (packing_search.c) below the best seed.
+ * one): quick best-fit seeds (packing_fit.c), exact search below the best seed
+ * (packing_search.c), and ejection where that does not end (packing_repair.c).
  *
  * Everything is deterministic: ties go to the lower buffer number and the
  * search is limited in steps, not in seconds.
@@ -15,6 +15,9 @@
 #include "passes/packing_priv.h"
 
 #include <stdlib.h>
+
+#define MOST_PAIRS UINT64_C(8000000)
+#define FIRST_PART UINT64_C(4000000)
 
 static int key_compare(const void *left, const void *right)
 {
@@ -89,6 +92,25 @@ static Packing packing_new(Arena *a, const PackBuffer *bufs, uint32_t n,
     return p;
 }
 
+/* Ejection finds what can be met, exact search proves what cannot and lowers
+ * the rest: in turn, with more and more work, until there is no more. */
+static void improve(Packing *p, uint64_t work)
+{
+    PackSections sec;
+    if (p->height <= p->goal || !pack_sections(p, MOST_PAIRS, &sec))
+        return;
+    for (uint64_t part = FIRST_PART; work > 0; part *= 4) {
+        part = MC_MIN(part, work);
+        work -= part;
+        if (p->bound <= p->goal)
+            pack_repair(p, &sec, part / 2);
+        if (p->height > p->goal && p->height > p->bound)
+            pack_search(p, &sec, part / 2);
+        if (p->height <= MC_MAX(p->goal, p->bound))
+            return;
+    }
+}
+
 bool pack_solve(Arena *a, PackBuffer *bufs, uint32_t n,
                 const PackOptions *options, PackResult *out)
 {
@@ -97,8 +119,7 @@ bool pack_solve(Arena *a, PackBuffer *bufs, uint32_t n,
     p.goal = MC_MAX(p.bound, options->capacity);
     int64_t live = p.bound;
     pack_fit(&p);
-    if (p.height > p.goal)
-        pack_search(&p, options->work ? options->work : PACK_WORK);
+    improve(&p, options->work ? options->work : PACK_WORK);
     for (uint32_t i = 0; i < n; i++)
         bufs[i].offset = 0;
     for (uint32_t i = 0; i < p.n; i++)

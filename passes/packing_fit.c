@@ -10,16 +10,13 @@
  *             that overlap in time come from a max-upper tree over the
  *             buffers sorted by start.
  *
- * If none meets the goal, the seeds by rank are repeated with what ended above
- * it placed earlier.  Seeds stop at the goal, or when they have touched
+ * Seeds stop at the goal, or when they have touched
  * SEED_WORK blocks: on a huge plan the first seed is always finished, the
  * others only if affordable.
  */
 #include "passes/packing_priv.h"
 
 #define SEED_WORK UINT64_C(400000000)
-#define LEARN_WORK UINT64_C(20000000)
-#define ROUNDS 400
 
 /* A range of bytes that is taken. */
 typedef struct {
@@ -265,36 +262,6 @@ static Fit fit_new(Packing *p)
     return f;
 }
 
-/* ---- learning from the last seed ---------------------------------------- */
-
-/* What ended above the goal moves forward in the order: past a part of those
- * before it, another part in every round so that orders do not repeat. */
-static void blame(Fit *f, uint32_t round)
-{
-    uint32_t part = round % 7 + 1;
-    for (uint32_t i = 0; i < f->p->n; i++) {
-        uint32_t b = f->order[i].buf;
-        bool above = f->offsets[b] + f->p->bufs[b].size > f->p->goal;
-        int64_t at = 2 * (int64_t)(above ? (uint64_t)i * part / 8 : i);
-        f->order[i] = (PackKey){above - at, 0, b};
-    }
-    pack_sort(f->order, f->p->n);
-}
-
-/* "Squeaky wheel" (Joslin and Clements 1999): true once the goal is met. */
-static bool learn(Fit *f)
-{
-    uint64_t end = f->work + LEARN_WORK;
-    for (uint32_t round = 0; round < ROUNDS && f->work < end; round++) {
-        blame(f, round);
-        if (!seed_by_rank(f))
-            return false;
-        if (pack_offer(f->p, f->offsets))
-            return true;
-    }
-    return false;
-}
-
 void pack_fit(Packing *p)
 {
     static const RankFn ranks[] = {rank_size, rank_area, rank_lifetime};
@@ -307,11 +274,6 @@ void pack_fit(Packing *p)
     for (uint32_t i = 0; i < MC_LEN(ranks); i++) {
         order_by(&f, ranks[i]);
         if (!seed_by_rank(&f) || pack_offer(p, f.offsets))
-            return;
-    }
-    for (uint32_t i = 0; i < MC_LEN(ranks); i++) {
-        order_by(&f, ranks[i]);
-        if (!seed_by_rank(&f) || learn(&f))
             return;
     }
 }

@@ -121,6 +121,10 @@ void pack_failed_add(PackState *s, uint64_t state);
 
 /* ---- packing_search.c: exact search ----------------------------------- */
 /* Lowers p->best and raises p->bound as far as `work` allows. */
-void pack_search(Packing *p, uint64_t work);
+void pack_search(Packing *p, const PackSections *sec, uint64_t work);
+
+/* ---- packing_repair.c: ejection --------------------------------------- */
+/* Lowers p->best to the goal, or leaves it. */
+void pack_repair(Packing *p, const PackSections *sec, uint64_t work);
 
 #endif

@@ -24,7 +24,6 @@
 
 #include <stdlib.h>
 
-#define MOST_PAIRS UINT64_C(8000000)
 #define FIRST_LIMIT UINT64_C(1000000)
 
 typedef enum { FOUND, NONE, GAVE_UP } Outcome;
@@ -335,12 +334,9 @@ static Search search_new(const Packing *p, const PackSections *sec)
     return q;
 }
 
-void pack_search(Packing *p, uint64_t work)
+void pack_search(Packing *p, const PackSections *sec, uint64_t work)
 {
-    PackSections sec;
-    if (!pack_sections(p, MOST_PAIRS, &sec))
-        return;
-    Search q = search_new(p, &sec);
+    Search q = search_new(p, sec);
     search_ceilings(&q, p, work);
     pack_state_free(&q.s);
     vec_free(&q.stack);

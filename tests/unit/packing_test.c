@@ -231,6 +231,53 @@ static void pipeline_plan_is_at_the_bound(void **state)
     assert_packed(bufs, n, &res);
 }
 
+/* ---- a rectangle in pieces ---------------------------------------------- */
+
+enum { DEPTH = 6, MOST_PIECES = 256, PUZZLES = 20 };
+
+/* Cuts [lower, upper) by `size` bytes in two, through time or through memory,
+ * `depth` times over. */
+static uint32_t cut(uint64_t *seed, PackBuffer *bufs, PackBuffer whole,
+                    int depth)
+{
+    PackBuffer rest = whole;
+    int64_t length = whole.upper - whole.lower;
+    bool time = next_random(seed) % 2;
+    if (depth == 0 || length < 4 || whole.size < 256) {
+        *bufs = whole;
+        return 1;
+    }
+    if (time)
+        whole.upper = rest.lower = whole.lower + 1 +
+                                   (int64_t)next_random(seed) % (length - 1);
+    else
+        whole.size =
+            64 + (int64_t)next_random(seed) % (whole.size / 64 - 1) * 64;
+    if (!time)
+        rest.size -= whole.size;
+    uint32_t n = cut(seed, bufs, whole, depth - 1);
+    return n + cut(seed, bufs + n, rest, depth - 1);
+}
+
+/* Nothing may be wasted anywhere.  All that one unit of work buys is best
+ * fit. */
+static void a_rectangle_is_put_together(void **state)
+{
+    (void)state;
+    uint32_t fit = 0;
+    for (uint64_t i = 1; i <= PUZZLES; i++) {
+        PackBuffer bufs[MOST_PIECES], whole = {.upper = 100, .size = 64 * 500};
+        uint64_t seed = i;
+        uint32_t n = cut(&seed, bufs, whole, DEPTH);
+        PackResult res = solve(bufs, n, (PackOptions){.work = 1}, true);
+        assert_int_equal(res.lower_bound, whole.size);
+        fit += res.height == whole.size;
+        res = solve(bufs, n, (PackOptions){0}, true);
+        assert_int_equal(res.height, whole.size);
+    }
+    assert_true(fit < PUZZLES / 2);
+}
+
 /* ---- MiniMalloc ------------------------------------------------------- */
 
 static uint32_t read_instance(const char *path, PackBuffer *bufs, uint32_t most)
@@ -248,6 +295,19 @@ static uint32_t read_instance(const char *path, PackBuffer *bufs, uint32_t most)
     }
     fclose(file);
     return n;
+}
+
+/* The step function of a stage under zb-h1, with sizes in powers of two and
+ * frames in between: exact search alone gives up on it. */
+static void zero_bubble_is_at_the_bound(void **state)
+{
+    (void)state;
+    static PackBuffer bufs[256];
+    uint32_t n = read_instance(
+        MEGAC_SOURCE_DIR "/tests/unit/packing_zb_h1.csv", bufs, MC_LEN(bufs));
+    PackResult res = solve(bufs, n, (PackOptions){.work = 100000000}, true);
+    assert_int_equal(n, 190);
+    assert_int_equal(res.height, res.lower_bound);
 }
 
 /* Published optimum: 1 MiB, which is the liveness bound of all but C, D, J. */
@@ -286,6 +346,8 @@ int main(void)
         cmocka_unit_test(small_cases_are_optimal),
         cmocka_unit_test(same_input_same_offsets),
         cmocka_unit_test(pipeline_plan_is_at_the_bound),
+        cmocka_unit_test(a_rectangle_is_put_together),
+        cmocka_unit_test(zero_bubble_is_at_the_bound),
         cmocka_unit_test(minimalloc_is_solved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
