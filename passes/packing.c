@@ -18,6 +18,7 @@
 
 #define MOST_PAIRS UINT64_C(8000000)
 #define FIRST_PART UINT64_C(4000000)
+#define LAST_PART UINT64_C(64000000)
 
 static int key_compare(const void *left, const void *right)
 {
@@ -93,19 +94,21 @@ static Packing packing_new(Arena *a, const PackBuffer *bufs, uint32_t n,
 }
 
 /* Ejection finds what can be met, exact search proves what cannot and lowers
- * the rest: in turn, with more and more work, until there is no more. */
+ * the rest: in turn, with more and more work, and in the end with all that is
+ * left, of which ejection needs no more than before. */
 static void improve(Packing *p, uint64_t work)
 {
     PackSections sec;
     if (p->height <= p->goal || !pack_sections(p, MOST_PAIRS, &sec))
         return;
     for (uint64_t part = FIRST_PART; work > 0; part *= 4) {
-        part = MC_MIN(part, work);
-        work -= part;
+        uint64_t now = part > LAST_PART ? work : MC_MIN(part, work);
+        uint64_t ejection = MC_MIN(now / 2, LAST_PART);
+        work -= now;
         if (p->bound <= p->goal)
-            pack_repair(p, &sec, part / 2);
-        if (p->height > p->goal && p->height > p->bound)
-            pack_search(p, &sec, part / 2);
+            pack_repair(p, &sec, ejection);
+        if (p->height > MC_MAX(p->goal, p->bound))
+            pack_search(p, &sec, now - ejection);
         if (p->height <= MC_MAX(p->goal, p->bound))
             return;
     }
