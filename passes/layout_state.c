@@ -112,7 +112,7 @@ void place_gather(Place *p, NodeId id)
     Field field = (Field)attr_int(m, n.attrs, AK_FIELD, 0);
     Tensor t = *tensor_of(m, attr_tensor(m, n.attrs, AK_TENSOR));
     Layout use = tensor_layout(m, &t, field);
-    ValueId v = n.res;
+    ValueId v = n.res, lines;
     Type type = *type_of(m, t.flat);
 
     if (attr_int(m, n.attrs, AK_FLAT, 0) || !flat_is_shared(m, &t, field))
@@ -121,8 +121,7 @@ void place_gather(Place *p, NodeId id)
     name_lines(m, id);
     value_of(m, v)->type = type_intern(m, &type);
     value_of(m, v)->layout = t.rest[field];
+    lines = place_convert(p, v, flat_gathered(m, &t, t.rest[field]));
     vmap_set(&p->now, v,
-             reshape(p, OP_UNFLATTEN,
-                     place_convert(p, v, flat_gathered(m, &t, t.rest[field])), t.type,
-                     layout_intern(m, &use)));
+             reshape(p, OP_UNFLATTEN, lines, t.type, layout_intern(m, &use)));
 }

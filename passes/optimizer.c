@@ -270,8 +270,9 @@ static ValueId sign_of(Update *u, ValueId x)
 }
 
 /* bias += rate sign(mean - tokens) (Wang et al. 2024, algorithm 1): experts
- * with few tokens of this step become more attractive.  Compared are the sum and
- * tokens times experts, which are whole numbers: a tie is one on any layout. */
+ * with few tokens of this step become more attractive.  Compared are the sum
+ * and tokens times experts, which are whole numbers: a tie is one on any
+ * layout. */
 static void update_bias(Update *u)
 {
     TensorId t = tensor_find(u->m, sym_intern(u->m->names, "router.bias"));

@@ -52,7 +52,7 @@ void schedule_zb_h1(Schedule *s, uint32_t rank)
         next(&l, ACTION_W, 0);
 }
 
-/* ---- ZB-V (Qi et al. 2024, "Pipeline parallelism with controllable memory") */
+/* ---- ZB-V (Qi et al. 2024, Controllable Memory) -------------------------- */
 
 static void back(Line *l, uint32_t chunk)
 {

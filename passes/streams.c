@@ -325,8 +325,8 @@ static bool runs_on(const Streams *s, const Step *step, const Step *next)
 {
     const Node *n = node_get(s, step->node), *m = node_get(s, next->node);
 
-    return next->number && !next->start && streams_is_message(n) && streams_is_message(m) &&
-           n->stream == m->stream;
+    return next->number && !next->start && streams_is_message(n) &&
+           streams_is_message(m) && n->stream == m->stream;
 }
 
 /* The last of a run of messages that are started together. */
