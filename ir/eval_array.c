@@ -227,7 +227,8 @@ EvalValue *value_piece(const EvalValue *v, char dim, int64_t i, int64_t n,
     int at = array_dim(&v->a, dim);
     EvalArray shape = v->a;
 
-    if (at < 0 || shape.size[at] % n || (drop && shape.size[at] != n))
+    if (at < 0 || i < 0 || i >= n || shape.size[at] % n ||
+        (drop && shape.size[at] != n))
         return NULL;
     shape.size[at] /= n;
     int64_t run = shape.size[at] * block_below(&shape, at);

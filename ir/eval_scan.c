@@ -131,22 +131,25 @@ static EvalValue *next_piece(const EvalStep *s, uint32_t i, int64_t next)
                        !type_has(s->e, f->params.v[i], (char)mode));
 }
 
+static void bind_fetched(EvalStep *s, EvalValue *piece)
+{
+    if (piece)
+        step_bind(s, 0, piece);
+    else
+        step_fault(s, "MC0750", "fetches what no scan has");
+}
+
 /* Behind the last iteration there is nothing, and nobody looks at it. */
 static void fetch_next(EvalStep *s, int64_t next)
 {
     ValueId v = node_arg(s->e->m, s->node, 0);
     const Func *f = func_of(s->e->m, s->frame->func);
-    EvalValue *piece;
 
     if (s->frame->done + 1 == s->frame->scan.count) {
         step_out(s, 0);
         return;
     }
-    piece = next_piece(s, param_number(f, v), next);
-    if (piece)
-        step_bind(s, 0, piece);
-    else
-        step_fault(s, "MC0750", "fetches what no scan cuts");
+    bind_fetched(s, next_piece(s, param_number(f, v), next));
 }
 
 void eval_fetch(EvalStep *s)
@@ -158,7 +161,7 @@ void eval_fetch(EvalStep *s)
     if (next)
         fetch_next(s, next);
     else if (first)
-        step_bind(s, 0, value_piece(v, v->a.dim[0], first->as.i, v->a.size[0],
+        bind_fetched(s, value_piece(v, v->a.dim[0], first->as.i, v->a.size[0],
                                     true));
     else
         step_bind(s, 0, value_share(step_value(s, 0)));

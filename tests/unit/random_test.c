@@ -63,8 +63,9 @@ static bool at_bound(Run *run, const MemPlan *mem)
         if (over >= 0 && over <= r->lower_bound * 3 / 100 &&
             r->host == r->host_lower_bound)
             continue;
-        print_error("stage %u: %lld bytes above the bound, %lld in host "
-                    "memory\n", i, (long long)over,
+        print_error("stage %u: %lld bytes above the bound of %lld, %lld in "
+                    "host memory\n", i, (long long)over,
+                    (long long)r->lower_bound,
                     (long long)(r->host - r->host_lower_bound));
         return false;
     }
