@@ -52,7 +52,7 @@ static CliExit check_plans(const Input *in, const Program *p)
 }
 
 /* No byte above what is alive at one time, unless packing does not find it:
- * on two stages in a hundred, of tiny layers, it stays within 3 %. */
+ * on two stages in a hundred, of tiny layers, it stays within 5 %. */
 static bool at_bound(Run *run, const MemPlan *mem)
 {
     for (uint32_t i = 0; i < mem->npp; i++) {
@@ -60,7 +60,7 @@ static bool at_bound(Run *run, const MemPlan *mem)
         int64_t over = r->total - r->lower_bound;
         run->stages++;
         run->above += over > 0;
-        if (over >= 0 && over <= r->lower_bound * 3 / 100 &&
+        if (over >= 0 && over <= r->lower_bound * 5 / 100 &&
             r->host == r->host_lower_bound)
             continue;
         print_error("stage %u: %lld bytes above the bound of %lld, %lld in "
