@@ -1,8 +1,11 @@
 /* eval_route.c - eval cells of a mixture of experts: the choice of experts, and
  * the ways of rows to them and back.
  *
- * Over doubles the choice orders scores by value, in the field by a hash of the
- * residue: routing is data, and any order serves if all layouts share it.
+ * Over doubles the choice orders scores by value, as the f32 that they are at
+ * run time: tokens that are equal up to the rounding of some layout, like the
+ * first and the second of a sequence if they are the same word, are equal.  In
+ * the field it orders them by a hash of the residue: routing is data, and any
+ * order serves if all layouts share it.
  *
  * The slot of a token in its expert's block is the number of chosen tokens
  * before it on this rank.  Which slot that is differs between layouts; what
@@ -27,7 +30,7 @@ typedef struct {
 static bool greater(EvalKind kind, EvalNum x, EvalNum y)
 {
     if (kind == EVAL_FP64)
-        return x.f > y.f;
+        return (float)x.f > (float)y.f;
     return hash_mix(x.residue) > hash_mix(y.residue);
 }
 
