@@ -96,13 +96,16 @@ MC_MUST_USE Status safe_layout(SafeFile *f, char **out_header,
 
 /* ---- state_file.c -------------------------------------------------------- */
 
-/* Collective: writes the logical tensors in f32 under their exported names to
- * `path`, beside it first.  `grads`: the gradients instead of the weights. */
-MC_MUST_USE Status state_save(const State *s, const char *path, bool grads);
-/* Sets parameters and masters from a file of any layout and of f32, bf16 or
- * f16.  Every exported tensor must be there with the right shape, and no
- * other.  Collective. */
-MC_MUST_USE Status state_load(const State *s, const char *path);
+/* Collective: writes the logical tensors' fields of a kind in f32 under their
+ * exported names to `path`, beside it first.  Of parameters the most exact copy
+ * is written: the masters, where there are some. */
+MC_MUST_USE Status state_save(const State *s, const char *path,
+                              PlanFieldKind kind);
+/* Sets the fields of a kind, and with parameters their masters, from a file of
+ * any layout and of f32, bf16 or f16.  Every exported tensor that has the field
+ * must be there with the right shape, and no other.  Collective. */
+MC_MUST_USE Status state_load(const State *s, const char *path,
+                              PlanFieldKind kind);
 
 /* ---- state_replicas.c ---------------------------------------------------- */
 

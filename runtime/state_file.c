@@ -1,4 +1,4 @@
-/* state_file.c - weights and gradients to and from safetensors files.
+/* state_file.c - weights, gradients and moments, to and from safetensors files.
  *
  * All ranks agree on the file's layout by gathering the names and shapes of
  * what they own; rank 0 writes the header of FILE.tmp, every rank its own
@@ -16,15 +16,16 @@
 
 enum { BUFFER_BYTES = 1 << 20 };
 
-/* The field that is saved: the most exact copy of the weights. */
+/* The field that is saved: of the weights, the most exact copy. */
 static const PlanField *saved_field(const State *s, const PlanTensor *t,
-                                    bool grads)
+                                    PlanFieldKind kind)
 {
-    const PlanField *f = plan_tensor_field(
-        s->plan, t, grads ? PLAN_FIELD_GRAD : PLAN_FIELD_MASTER);
+    const PlanField *f = NULL;
 
-    if (!f && !grads)
-        f = plan_tensor_field(s->plan, t, PLAN_FIELD_PARAM);
+    if (kind == PLAN_FIELD_PARAM)
+        f = plan_tensor_field(s->plan, t, PLAN_FIELD_MASTER);
+    if (!f)
+        f = plan_tensor_field(s->plan, t, kind);
     return t->export_name ? f : NULL;
 }
 
@@ -62,7 +63,7 @@ static void list_tensor(const State *s, const PlanTensor *t, FILE *to)
         list_slot(s, t, slot, to);
 }
 
-static Status list_owned(const State *s, bool grads, char **out)
+static Status list_owned(const State *s, PlanFieldKind kind, char **out)
 {
     size_t n;
     FILE *to = open_memstream(out, &n);
@@ -71,7 +72,7 @@ static Status list_owned(const State *s, bool grads, char **out)
         return status_make(STATUS_SYSTEM, "no memory for a list of tensors");
     for (uint32_t i = 0; i < s->plan->tensors.n; i++) {
         const PlanTensor *t = &s->plan->tensors.v[i];
-        if (owns(s, saved_field(s, t, grads)))
+        if (owns(s, saved_field(s, t, kind)))
             list_tensor(s, t, to);
     }
     if (fclose(to) == 0)
@@ -110,11 +111,11 @@ static Status parse_list(char *text, SafeFile *out)
     return STATUS_NONE;
 }
 
-static Status agree(const State *s, bool grads, SafeFile *f, char **out_header,
+static Status agree(const State *s, PlanFieldKind kind, SafeFile *f, char **out_header,
                     size_t *out_bytes)
 {
     char *own = NULL, *all = NULL;
-    Status failed = list_owned(s, grads, &own);
+    Status failed = list_owned(s, kind, &own);
 
     if (!failed)
         failed = comm_mpi_gather(own, &all);
@@ -210,13 +211,15 @@ static Status write_tensor(const State *s, const PlanTensor *t,
     return STATUS_NONE;
 }
 
-static Status write_owned(const State *s, const SafeFile *f, bool grads,
+static Status write_owned(const State *s, const SafeFile *f, PlanFieldKind kind,
                           Writer *w)
 {
-    w->factor = grads && s->grad_scale > 0 ? 1 / s->grad_scale : 1;
+    bool scaled = kind == PLAN_FIELD_GRAD && s->grad_scale > 0;
+
+    w->factor = scaled ? 1 / s->grad_scale : 1;
     for (uint32_t i = 0; i < s->plan->tensors.n; i++) {
         const PlanTensor *t = &s->plan->tensors.v[i];
-        const PlanField *field = saved_field(s, t, grads);
+        const PlanField *field = saved_field(s, t, kind);
         if (owns(s, field))
             STATUS_TRY(write_tensor(s, t, field, f, w));
     }
@@ -243,7 +246,7 @@ static Status create(const char *path, const SafeFile *f, const char *header,
 }
 
 static Status write_parts(const State *s, const char *path, const SafeFile *f,
-                          bool grads)
+                          PlanFieldKind kind)
 {
     Writer w = {.path = path,
                 .fd = open(path, O_WRONLY | O_CLOEXEC),
@@ -255,7 +258,7 @@ static Status write_parts(const State *s, const char *path, const SafeFile *f,
     else if (!w.buffer)
         failed = status_make(STATUS_SYSTEM, "no memory to write %s", path);
     else
-        failed = write_owned(s, f, grads, &w);
+        failed = write_owned(s, f, kind, &w);
     if (!failed && fsync(w.fd) != 0)
         failed = status_system(errno, "cannot write %s", path);
     if (w.fd >= 0)
@@ -264,19 +267,19 @@ static Status write_parts(const State *s, const char *path, const SafeFile *f,
     return failed;
 }
 
-static Status save_beside(const State *s, const char *beside, bool grads)
+static Status save_beside(const State *s, const char *beside, PlanFieldKind kind)
 {
     char *header = NULL;
     SafeFile f = {0};
     size_t bytes = 0;
-    Status failed = agree(s, grads, &f, &header, &bytes);
+    Status failed = agree(s, kind, &f, &header, &bytes);
 
     if (!failed && s->rank == 0)
         failed = create(beside, &f, header, bytes);
     if (!failed)
         failed = comm_mpi_barrier();
     if (!failed)
-        failed = write_parts(s, beside, &f, grads);
+        failed = write_parts(s, beside, &f, kind);
     if (!failed)
         failed = comm_mpi_barrier();
     free(header);
@@ -284,14 +287,14 @@ static Status save_beside(const State *s, const char *beside, bool grads)
     return failed;
 }
 
-Status state_save(const State *s, const char *path, bool grads)
+Status state_save(const State *s, const char *path, PlanFieldKind kind)
 {
     char *beside = NULL;
     Status failed;
 
     if (asprintf(&beside, "%s.tmp", path) < 0)
         return status_make(STATUS_SYSTEM, "no memory to save %s", path);
-    failed = save_beside(s, beside, grads);
+    failed = save_beside(s, beside, kind);
     if (!failed && s->rank == 0 && rename(beside, path) != 0)
         failed = status_system(errno, "cannot rename %s", beside);
     if (failed)
@@ -307,6 +310,12 @@ typedef struct {
     uint32_t from_dtype, dtype;
     char *to;
 } Reader;
+
+typedef struct {
+    const char *path;
+    SafeFile file;
+    PlanFieldKind kind;
+} Loading;
 
 static Status read_run(void *self, const StateRun *run)
 {
@@ -342,54 +351,64 @@ static Status find_tensor(const SafeFile *f, const char *path,
     return STATUS_NONE;
 }
 
-static Status load_part(const State *s, const PlanTensor *t, const SafeFile *f,
-                        const char *path, uint32_t slot, uint32_t part)
+static Status load_part(const State *s, const PlanTensor *t,
+                        const PlanField *field, const Loading *from,
+                        uint32_t slot, uint32_t part)
 {
-    static const PlanFieldKind kinds[] = {PLAN_FIELD_PARAM, PLAN_FIELD_MASTER};
     char name[STATE_NAME_BYTES];
     const SafeTensor *found = NULL;
+    Reader r = {.dtype = field->dtype, .to = slot_pointer(s, field, slot)};
 
     STATUS_TRY(state_export_name(s, t, slot, part, name, sizeof name));
-    STATUS_TRY(find_tensor(f, path, t, name, &found));
-    for (size_t i = 0; i < MC_LEN(kinds); i++) {
-        const PlanField *field = plan_tensor_field(s->plan, t, kinds[i]);
-        Reader r = {.from = f->map + found->begin, .from_dtype = found->dtype};
-        if (!field)
-            continue;
-        r.dtype = field->dtype;
-        r.to = slot_pointer(s, field, slot);
-        STATUS_TRY(state_walk(s, t, field, part, read_run, &r));
+    STATUS_TRY(find_tensor(&from->file, from->path, t, name, &found));
+    r.from = from->file.map + found->begin;
+    r.from_dtype = found->dtype;
+    return state_walk(s, t, field, part, read_run, &r);
+}
+
+static Status load_field(const State *s, const PlanTensor *t,
+                         const PlanField *field, const Loading *from)
+{
+    for (uint32_t slot = 0; slot < state_slots(t); slot++)
+        for (uint32_t part = 0; part < plan_export_parts(s->plan, t); part++)
+            STATUS_TRY(load_part(s, t, field, from, slot, part));
+    return STATUS_NONE;
+}
+
+/* Weights are all copies of them. */
+static bool is_of(const PlanField *field, PlanFieldKind kind)
+{
+    return field->kind == kind ||
+           (kind == PLAN_FIELD_PARAM && field->kind == PLAN_FIELD_MASTER);
+}
+
+static Status load_tensor(const State *s, const PlanTensor *t,
+                          const Loading *from)
+{
+    for (uint32_t i = 0; t->export_name && i < t->fields.n; i++) {
+        const PlanField *field = &s->plan->fields.v[t->fields.first + i];
+        if (is_of(field, from->kind))
+            STATUS_TRY(load_field(s, t, field, from));
     }
     return STATUS_NONE;
 }
 
-static Status load_slot(const State *s, const PlanTensor *t, const SafeFile *f,
-                        const char *path, uint32_t slot)
+static Status load_all(const State *s, const Loading *from)
 {
-    for (uint32_t part = 0; part < plan_export_parts(s->plan, t); part++)
-        STATUS_TRY(load_part(s, t, f, path, slot, part));
-    return STATUS_NONE;
-}
-
-static Status load_all(const State *s, const SafeFile *f, const char *path)
-{
-    for (uint32_t i = 0; i < s->plan->tensors.n; i++) {
-        const PlanTensor *t = &s->plan->tensors.v[i];
-        for (uint32_t slot = 0; t->export_name && slot < state_slots(t); slot++)
-            STATUS_TRY(load_slot(s, t, f, path, slot));
-    }
+    for (uint32_t i = 0; i < s->plan->tensors.n; i++)
+        STATUS_TRY(load_tensor(s, &s->plan->tensors.v[i], from));
     return STATUS_NONE;
 }
 
 /* A tensor that no rank holds belongs to another, perhaps a deeper model. */
-static Status check_strangers(const State *s, const SafeFile *f,
-                              const char *path)
+static Status check_strangers(const State *s, const Loading *from)
 {
+    const SafeFile *f = &from->file;
     char *header = NULL;
     SafeFile model = {0};
     size_t bytes = 0;
     uint32_t n = 0, last = 0;
-    Status failed = agree(s, false, &model, &header, &bytes);
+    Status failed = agree(s, from->kind, &model, &header, &bytes);
 
     for (uint32_t i = 0; !failed && i < f->n; i++)
         if (!safe_find(&model, f->v[i].name)) {
@@ -399,21 +418,21 @@ static Status check_strangers(const State *s, const SafeFile *f,
     if (n)
         failed = status_make(STATUS_INPUT,
                              "%s: the model has no tensor %s, and %u more",
-                             path, f->v[last].name, n - 1);
+                             from->path, f->v[last].name, n - 1);
     free(header);
     safe_close(&model);
     return failed;
 }
 
-Status state_load(const State *s, const char *path)
+Status state_load(const State *s, const char *path, PlanFieldKind kind)
 {
-    SafeFile f;
+    Loading from = {.path = path, .kind = kind};
     Status failed;
 
-    STATUS_TRY(safe_open(path, &f));
-    failed = load_all(s, &f, path);
+    STATUS_TRY(safe_open(path, &from.file));
+    failed = load_all(s, &from);
     if (!failed)
-        failed = check_strangers(s, &f, path);
-    safe_close(&f);
+        failed = check_strangers(s, &from);
+    safe_close(&from.file);
     return failed;
 }

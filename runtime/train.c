@@ -101,7 +101,7 @@ static char *state_pointer(void *self, uint64_t address)
     return exec_pointer(((Train *)self)->exec, address);
 }
 
-static Status save(const Train *t, const char *name, bool grads)
+static Status save(const Train *t, const char *name, PlanFieldKind kind)
 {
     char path[4096];
 
@@ -111,21 +111,23 @@ static Status save(const Train *t, const char *name, bool grads)
         (int)sizeof path)
         return status_make(STATUS_INPUT, "the path %s is too long",
                            t->c.save_dir);
-    return state_save(&t->state, path, grads);
+    return state_save(&t->state, path, kind);
 }
 
 static Status grads_final(void *self)
 {
     const Train *t = self;
 
-    return t->step == t->c.save_step ? save(t, "grads.safetensors", true)
-                                     : STATUS_NONE;
+    return t->step == t->c.save_step
+               ? save(t, "grads.safetensors", PLAN_FIELD_GRAD)
+               : STATUS_NONE;
 }
 
 static Status step_done(Train *t)
 {
-    return t->step == t->c.save_step ? save(t, "weights.safetensors", false)
-                                     : STATUS_NONE;
+    return t->step == t->c.save_step
+               ? save(t, "weights.safetensors", PLAN_FIELD_PARAM)
+               : STATUS_NONE;
 }
 
 /* ---- opening ------------------------------------------------------------- */
@@ -177,7 +179,8 @@ static Status make_state(Train *t)
     if (t->c.measure_memory)
         memory_paint(exec_pointer(t->exec, 0), arena->bytes);
     STATUS_TRY(state_init(&t->state, seed_of(t)));
-    return t->c.load ? state_load(&t->state, t->c.load) : STATUS_NONE;
+    return t->c.load ? state_load(&t->state, t->c.load, PLAN_FIELD_PARAM)
+                     : STATUS_NONE;
 }
 
 static Status open_all(Train *t)

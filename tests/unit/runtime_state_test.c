@@ -90,7 +90,7 @@ static void brain_floats(void **state)
 
 /* ---- a small model: a padded embedding, two layers of a fused weight ----- */
 
-enum { ARENA = 1 << 14 };
+enum { ARENA = 1 << 14, MOMENTS = 8192 };
 
 typedef struct {
     Plan plan;
@@ -148,6 +148,11 @@ static void add_fused(PlanBuilder *b, PlanSplit split, uint64_t pitch)
                                 .address = 4096,
                                 .layer_stride = 128,
                                 .pitch = pitch},
+                   splits);
+    plan_add_field(b,
+                   &(PlanField){.kind = PLAN_FIELD_M,
+                                .address = MOMENTS,
+                                .layer_stride = 128},
                    splits);
 }
 
@@ -244,7 +249,7 @@ static void shares_start_equal(void **state)
     snprintf(path, sizeof path, "/tmp/megac_state_%d_shares", (int)getpid());
     rank_open(&one, 0, 1);
     assert_null(state_init(&one.state, 1234));
-    assert_null(state_save(&one.state, path, false));
+    assert_null(state_save(&one.state, path, PLAN_FIELD_PARAM));
     for (uint32_t rank = 0; rank < 3; rank++) {
         size_t bytes = rank < 2 ? 22 * 4 : 20 * 4;
         rank_open_share(&third, rank);
@@ -255,7 +260,8 @@ static void shares_start_equal(void **state)
         assert_int_equal(third.memory[22 * 4], 0x55);
         memcpy(drawn, third.memory, sizeof drawn);
         memset(third.memory, 0, sizeof drawn);
-        status_drop(state_load(&third.state, path)); /* it has more tensors */
+        /* it has more tensors */
+        status_drop(state_load(&third.state, path, PLAN_FIELD_PARAM));
         assert_memory_equal(third.memory, drawn, sizeof drawn);
         rank_close(&third);
     }
@@ -312,9 +318,9 @@ static void gaps_are_left_alone(void **state)
                             dense.memory + layer + g * 48, 48);
         assert_memory_equal(apart.memory + layer + g * 64 + 48, gap, 16);
     }
-    assert_null(state_save(&apart.state, path, false));
+    assert_null(state_save(&apart.state, path, PLAN_FIELD_PARAM));
     assert_null(state_init(&dense.state, 10));
-    assert_null(state_load(&dense.state, path));
+    assert_null(state_load(&dense.state, path, PLAN_FIELD_PARAM));
     assert_memory_equal(dense.memory + 4096 + 128 + 48,
                         apart.memory + 4096 + 128 + 64, 48);
     unlink(path);
@@ -335,7 +341,7 @@ static void files_keep_the_model(void **state)
     temporary(path, sizeof path, "model");
     rank_open(&one, 0, 1);
     assert_null(state_init(&one.state, 3));
-    assert_null(state_save(&one.state, path, false));
+    assert_null(state_save(&one.state, path, PLAN_FIELD_PARAM));
     assert_null(safe_open(path, &f));
     assert_int_equal(f.n, 3);
     const SafeTensor *t = safe_find(&f, "h.5.c_attn");
@@ -351,12 +357,46 @@ static void files_keep_the_model(void **state)
     for (uint32_t rank = 0; rank < 2; rank++) {
         rank_open(&half, rank, 2);
         assert_null(state_init(&half.state, 4));
-        assert_null(state_load(&half.state, path));
+        assert_null(state_load(&half.state, path, PLAN_FIELD_PARAM));
         assert_memory_equal(half.memory, one.memory + rank * 64, 64);
         assert_memory_equal(half.memory + 1024, one.memory + 1024 + rank * 128,
                             128);
         assert_memory_equal(half.memory + 4096, one.memory + 4096 + rank * 48,
                             48);
+        rank_close(&half);
+    }
+    unlink(path);
+    rank_close(&one);
+}
+
+/* Moments are saved of the tensors that have some, and leave the weights
+ * alone: what one rank saved lies in the halves of two. */
+static void moments_are_apart(void **state)
+{
+    char path[64];
+    float m[24];
+    Rank one, half;
+    SafeFile f;
+
+    (void)state;
+    temporary(path, sizeof path, "moments");
+    rank_open(&one, 0, 1);
+    assert_null(state_init(&one.state, 3));
+    for (int i = 0; i < 24; i++)
+        m[i] = 0.5f * (float)i;
+    memcpy(one.memory + MOMENTS + 128, m, sizeof m);
+    assert_null(state_save(&one.state, path, PLAN_FIELD_M));
+    assert_null(safe_open(path, &f));
+    assert_int_equal(f.n, 2);
+    assert_null(safe_find(&f, "wte"));
+    safe_close(&f);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        rank_open(&half, rank, 2);
+        assert_null(state_init(&half.state, 3));
+        assert_null(state_load(&half.state, path, PLAN_FIELD_M));
+        assert_memory_equal(half.memory + MOMENTS + 128, m + rank * 12, 48);
+        assert_memory_equal(half.memory + 4096 + 128,
+                            one.memory + 4096 + 128 + rank * 48, 48);
         rank_close(&half);
     }
     unlink(path);
@@ -431,11 +471,11 @@ static void wrong_models(void **state)
     fwrite("12345678", 1, 8, file);
     fclose(file);
     rank_open(&one, 0, 1);
-    s = state_load(&one.state, path);
+    s = state_load(&one.state, path, PLAN_FIELD_PARAM);
     assert_non_null(strstr(status_text(s), "tensor wte is [2, 2], the model "
                                            "needs [10, 4]"));
     status_drop(s);
-    s = state_load(&one.state, "/no/such/file");
+    s = state_load(&one.state, "/no/such/file", PLAN_FIELD_PARAM);
     assert_int_equal(status_code(s), STATUS_INPUT);
     status_drop(s);
     unlink(path);
@@ -454,6 +494,7 @@ int main(void)
         cmocka_unit_test(shares_start_equal),
         cmocka_unit_test(initial_values),
         cmocka_unit_test(files_keep_the_model),
+        cmocka_unit_test(moments_are_apart),
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(wrong_models),
     };
