@@ -100,12 +100,16 @@ void route_print_topk(Route *r)
 
 /* ---- capacity ------------------------------------------------------------ */
 
-/* SP x BP parts of SN x BN tokens on a rank.  An expert that is not crowded
- * keeps its tokens; else a token stays if fewer than C come before it. */
-static const char FIT[] =
-    "    PARTS(at, E * SP * BP) {\n"
-    "        const i64 e = at / (SP * BP), s0 = at / BP % SP * SN;\n"
+/* SP x BP parts of SN x BN tokens on a rank, expert by expert. */
+#define EACH_PART \
+    "    PARTS(at, E * SP * BP) {\n" \
+    "        const i64 e = at / (SP * BP), s0 = at / BP % SP * SN;\n" \
     "        const i64 b0 = at % BP * BN;\n"
+
+/* An expert that is not crowded keeps its tokens; else a token stays if fewer
+ * than C come before it. */
+static const char FIT[] =
+    EACH_PART
     "        i64 chosen = 0, before = 0;\n"
     "        for (i64 i = 0; i < SN * BN; i++)\n"
     "            chosen += choice[TOKEN(i)] != 0.0f;\n"
@@ -167,9 +171,8 @@ void route_print_fit(Route *r)
 /* ---- rounds -------------------------------------------------------------- */
 
 static const char TURN[] =
-    "    PARTS(at, E * SP * BP) {\n"
-    "        const i64 e = at / (SP * BP), s0 = at / BP % SP * SN;\n"
-    "        const i64 b0 = at % BP * BN, first = (i64)round[0] * C;\n"
+    EACH_PART
+    "        const i64 first = (i64)round[0] * C;\n"
     "        i64 before = 0;\n"
     "        for (i64 i = 0; i < SN * BN; i++) {\n"
     "            const i64 mine = TOKEN(i);\n"
@@ -195,9 +198,7 @@ void route_print_turn(Route *r)
  * rounds; then the most of it. */
 static const char ROUNDS[] =
     "    i32 *left = (i32 *)PTR(2);\n"
-    "    PARTS(at, E * SP * BP) {\n"
-    "        const i64 e = at / (SP * BP), s0 = at / BP % SP * SN;\n"
-    "        const i64 b0 = at % BP * BN;\n"
+    EACH_PART
     "        i64 n = 0;\n"
     "        for (i64 i = 0; i < SN * BN; i++)\n"
     "            n += choice[TOKEN(i)] != 0.0f;\n"
