@@ -149,28 +149,36 @@ static void straight_line(void **state)
     rig_close(&r);
 }
 
+/* A segment that notes its register i + offset in the list given to it. */
+static void add_noter(PlanBuilder *b, const char *name, int64_t offset)
+{
+    uint32_t note = plan_add_kernel(b, "note", 1, true, 1, 1);
+    uint16_t i, list;
+
+    plan_segment_begin(b, name);
+    i = plan_add_reg(b, PLAN_INTEGER, "i");
+    list = plan_add_reg(b, PLAN_ADDRESS, "list");
+    emit(b, PLAN_LAUNCH, note, 0, 0,
+         (PlanOperand[]){plan_reg_address(list, 0, 64, PLAN_WRITE),
+                         plan_reg_integer(i, offset)},
+         2);
+}
+
 /* outer runs twice upwards, inner three times downwards inside it; inner notes
  * 100 * outer + inner + 7: the order is that of the iterations. */
 static void calls_nest_and_reverse(void **state)
 {
     PlanBuilder *b = tiny_builder(1, 4096);
     Rig r;
-    uint32_t note = plan_add_kernel(b, "note", 1, true, 1, 1);
     PlanOperand steps[2] = {plan_integer(0), plan_address(0, 0, 0)};
     PlanOperand inner_args[2];
     int32_t expected[] = {6, 9, 8, 7, 109, 108, 107};
 
     (void)state;
-    plan_segment_begin(b, "inner");
+    add_noter(b, "inner", 7);
+    plan_segment_begin(b, "outer");
     uint16_t i = plan_add_reg(b, PLAN_INTEGER, "i");
     uint16_t list = plan_add_reg(b, PLAN_ADDRESS, "list");
-    emit(b, PLAN_LAUNCH, note, 0, 0,
-         (PlanOperand[]){plan_reg_address(list, 0, 64, PLAN_WRITE),
-                         plan_reg_integer(i, 7)},
-         2);
-    plan_segment_begin(b, "outer");
-    i = plan_add_reg(b, PLAN_INTEGER, "i");
-    list = plan_add_reg(b, PLAN_ADDRESS, "list");
     inner_args[0] = plan_reg_integer(i, 0);
     inner_args[0].stride = 1;
     inner_args[1] = plan_reg_address(list, 16, 0, 0);
@@ -190,19 +198,12 @@ static void data_says_how_often(void **state)
 {
     enum { TRIPS = 0, LIST = 64 };
     PlanBuilder *b = tiny_builder(1, 4096);
-    uint32_t note = plan_add_kernel(b, "note", 1, true, 1, 1);
     PlanOperand args[3] = {plan_address(TRIPS, 4, PLAN_READ), plan_integer(5),
                            plan_address(LIST, 0, 0)};
     Rig r;
 
     (void)state;
-    plan_segment_begin(b, "some");
-    uint16_t i = plan_add_reg(b, PLAN_INTEGER, "i");
-    uint16_t list = plan_add_reg(b, PLAN_ADDRESS, "list");
-    emit(b, PLAN_LAUNCH, note, 0, 0,
-         (PlanOperand[]){plan_reg_address(list, 0, 64, PLAN_WRITE),
-                         plan_reg_integer(i, 0)},
-         2);
+    add_noter(b, "some", 0);
     plan_segment_begin(b, "main");
     args[1].stride = 1;
     emit(b, PLAN_CALL, 0, 3, PLAN_TRIPS, args, 3);
