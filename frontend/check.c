@@ -486,6 +486,15 @@ static void arch_check(Check *c)
         diag_help(c->diag, "set target.backend to cuda");
 }
 
+static void hardware_check(Check *c)
+{
+    const char *name = c->spec->target.hardware;
+
+    if (strcmp(name, "local") != 0)
+        c->spec->hardware = hardware_load(c->arena, c->diag, name,
+                                          spec_loc(c->spec, "target.hardware"));
+}
+
 void check_rules(Check *c)
 {
     effects_check(c);
@@ -509,6 +518,7 @@ void check_rules(Check *c)
     training_check(c);
     data_check(c);
     arch_check(c);
+    hardware_check(c);
     memory_check(c);
     if (!diag_errors(c->diag))
         borders_check(c);

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "base/batch.h"
 #include "base/lr.h"
+#include "frontend/hardware.h"
 
 /* ---- the types of values ------------------------------------------------ */
 
@@ -138,6 +139,7 @@ typedef struct {
     LayerTable layers;
     const char *schedule_path; /* the file that parallel.schedule names */
     const ScheduleFile *schedule_file;
+    const Hardware *hardware; /* that target.hardware names; NULL: local */
     Loc *locs; /* by row of schema.def */
 } Spec;
 #undef SECTION

@@ -102,6 +102,16 @@ Node *yaml_read_text(Arena *a, Diag *d, const char *name, const char *text,
 Node *yaml_read_set(Arena *a, Diag *d, const char *argument);
 bool node_is_null(const Node *n);
 
+/* ---- configs.c: files that ship with megac ------------------------------ */
+
+/* Where configs/ lies: the installed one unless MEGAC_CONFIGS says otherwise.
+ */
+const char *configs_dir(void);
+/* `path` if there is such a file, else that of `name` in the first of the
+ * folders ("models/") that has it; NULL if none does. */
+const char *configs_find(Arena *a, const char *path, const char *name,
+                         const char *const *folders, size_t nfolders);
+
 /* ---- suggest.c ---------------------------------------------------------- */
 
 /* Reports a key that `section` does not know, with the closest one. */

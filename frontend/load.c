@@ -12,12 +12,6 @@
 #include "frontend/frontend_priv.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
-#ifndef MEGAC_CONFIGS
-#define MEGAC_CONFIGS "configs"
-#endif
 
 enum { INCLUDE_DEPTH_MAX = 16 };
 
@@ -124,38 +118,13 @@ static const char *file_beside(Loader *l, const char *from, const char *name)
     return arena_printf(l->arena, "%.*s/%s", (int)(slash - from), from, name);
 }
 
-/* Where configs/ lies: the installed one unless MEGAC_CONFIGS says otherwise.
- */
-static const char *configs_dir(void)
-{
-    const char *dir = getenv("MEGAC_CONFIGS");
-
-    return dir ? dir : MEGAC_CONFIGS;
-}
-
-/* A device would never end. */
-static bool is_file(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
 /* The first file that `name` may stand for; NULL if there is none. */
 static const char *include_find(Loader *l, const char *from, const char *name)
 {
     static const char *const folders[] = {"", "models/", "examples/"};
-    const char *path = file_beside(l, from, name);
 
-    if (is_file(path))
-        return path;
-    for (size_t i = 0; i < 2 * MC_LEN(folders); i++) {
-        path = arena_printf(l->arena, "%s/%s%s%s", configs_dir(),
-                            folders[i / 2], name, i % 2 ? "" : ".yaml");
-        if (is_file(path))
-            return path;
-    }
-    return NULL;
+    return configs_find(l->arena, file_beside(l, from, name), name, folders,
+                        MC_LEN(folders));
 }
 
 static void include_merge(Loader *l, const char *from, const Node *n)
