@@ -209,16 +209,10 @@ def row_share(text):
     return 100 * moved / sum(ms for ms, _ in rows) / copy
 
 
-def measured_step(name, seq, precision):
-    """The step of a model in ms, measured once; percent of it that its
-    products would need; the profile."""
-    what = f"{name} {precision} s {seq}"
-    if what not in steps:
-        with tempfile.TemporaryDirectory() as out:
-            compiled(out, name, precision, seq, 4 if "gpt2" in name else 1)
-            text = profile(out)
-            steps[what] = (*step_of(text), text)
-    return steps[what]
+def trained(name, seq, precision, out):
+    """Compiles a model into `out`; the profile of its steps."""
+    compiled(out, name, precision, seq, 4 if "gpt2" in name else 1)
+    return profile(out)
 
 
 def bench_step():
@@ -226,7 +220,9 @@ def bench_step():
             ("gpt2-124m", 256, "fp32", 80), ("gpt2-124m", 256, "bf16", 70),
             ("gpt2-124m", 1024, "fp32", 80), ("gpt2-124m", 1024, "bf16", 70),
             ("qwen2.5-0.5b", 512, "bf16", 70)):
-        step, share, text = measured_step(name, seq, precision)
+        with tempfile.TemporaryDirectory() as out:
+            text = trained(name, seq, precision, out)
+        step, share = step_of(text)
         report(f"{name} {precision} s {seq}: products at their best / step",
                share, "%", target)
         report("  its step", step, "ms")
@@ -258,25 +254,35 @@ def bench_tp():
 
 # ---- peers ------------------------------------------------------------------
 
-def bench_peers():
-    """GPT-2 124M by megac and by others, one after the other."""
+def peers_of(precision, seq):
+    """Reports each peer's step; the milliseconds of the best, or None."""
     script = os.path.join(ROOT, "tests/bench/peers/run.sh")
+    text = subprocess.check_output(
+        [script, precision, str(seq), "4", str(RUNS),
+         "busy" if args.busy else "quiet"], text=True)
+    best = None
+    for line in text.splitlines():
+        peer, ms, runs = line.split()
+        of = "" if int(runs) >= RUNS else f" (median of {runs})"
+        report(f"{peer} {precision} s {seq}{of}", float(ms), "ms")
+        best = min(best or float(ms), float(ms))
+    return best
+
+
+def bench_peers():
+    """GPT-2 124M by megac and by others, one after the other; megac before and
+    after them, since a machine may change in the minutes that they take."""
     for seq in (256, 1024):
         for precision in ("fp32", "bf16"):
-            ours = measured_step("gpt2-124m", seq, precision)[0]
-            report(f"megac {precision} s {seq}", ours, "ms")
-            text = subprocess.check_output(
-                [script, precision, str(seq), "4", str(RUNS),
-                 "busy" if args.busy else "quiet"], text=True)
-            best = []
-            for line in text.splitlines():
-                peer, ms, runs = line.split()
-                of = "" if int(runs) >= RUNS else f" (median of {runs})"
-                report(f"{peer} {precision} s {seq}{of}", float(ms), "ms")
-                best.append(float(ms))
+            with tempfile.TemporaryDirectory() as out:
+                text = trained("gpt2-124m", seq, precision, out)
+                best = peers_of(precision, seq)
+                ours = [step_of(text)[0], step_of(profile(out))[0]]
+            report(f"megac {precision} s {seq}, before them", ours[0], "ms")
+            report(f"megac {precision} s {seq}, after them", ours[1], "ms")
             if best:
-                report("  the best of them / megac", min(best) / ours, "x",
-                       1.3)
+                report("  the best of them / megac's mean",
+                       best / statistics.mean(ours), "x", 1.3)
 
 
 BENCHES = {"compile": bench_compile, "growth": bench_growth,
@@ -304,7 +310,6 @@ def parse():
 args = parse()
 BIN = os.path.join(args.build, "bin")
 MEGAC = os.path.join(BIN, "megac")
-steps = {}
 for bench in args.what or BENCHES:
     if bench not in args.without:
         BENCHES[bench]()
