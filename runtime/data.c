@@ -1,6 +1,6 @@
 /* data.c - the samples of a run: sources, blend, and the batch rule.
  *
- * A Data is a list of streams (an index and its order) and, if there are
+ * A Data is a list of streams (an index and its orders) and, if there are
  * several, a blend that says which stream sample i comes from.  Synthetic data
  * has neither: its tokens are computed.
  *
@@ -16,7 +16,7 @@
 
 typedef struct {
     DataIndex *index;
-    DataOrder order;
+    DataLegs order;
     DataIndex *mask;      /* or NULL */
     uint64_t mask_before; /* weights before those of a text file's part */
 } Stream;
@@ -51,11 +51,17 @@ static Status check_config(const DataConfig *c)
     return STATUS_NONE;
 }
 
-static Status open_tokens(const DataConfig *c, const char *path,
-                          uint64_t samples, Stream *s)
+static uint64_t samples_of(const DataConfig *c, double share, uint64_t all)
+{
+    return c->sources_n > 1 ? data_blend_reserve(share, all) : all;
+}
+
+/* Of a source that gives a share of all samples. */
+static Status open_tokens(const DataConfig *c, const char *path, double share,
+                          Stream *s)
 {
     DataOrderSpec spec = {.seq_length = (uint64_t)c->seq_length,
-                          .samples = samples,
+                          .samples = samples_of(c, share, c->samples),
                           .seed = (uint32_t)c->seed};
 
     if (c->kind == DATA_KIND_TEXT) {
@@ -68,7 +74,7 @@ static Status open_tokens(const DataConfig *c, const char *path,
                              &spec.first, &spec.end), "%s", path));
     }
     spec.index = s->index;
-    return data_order_build(&spec, &s->order);
+    return data_legs_build(&spec, samples_of(c, share, c->planned), &s->order);
 }
 
 /* How many weights there have to be for a sequence: for a part of a text, as
@@ -82,8 +88,10 @@ static uint64_t weights_of(const DataConfig *c, const DataIndex *x, uint64_t i)
 /* The sequences that are read have as many weights as tokens. */
 static Status check_mask(const DataConfig *c, const Stream *s)
 {
-    for (uint64_t i = 0; i < s->order.documents; i++) {
-        uint64_t at = s->order.document[i];
+    const DataOrder *order = &s->order.leg[0]; /* it has all sequences */
+
+    for (uint64_t i = 0; i < order->documents; i++) {
+        uint64_t at = order->document[i];
 
         if (at >= data_index_sequences(s->mask))
             return status_make(STATUS_INPUT,
@@ -103,9 +111,9 @@ static Status check_mask(const DataConfig *c, const Stream *s)
 }
 
 static Status open_stream(const DataConfig *c, const DataSource *source,
-                          uint64_t samples, Stream *s)
+                          double share, Stream *s)
 {
-    STATUS_TRY(open_tokens(c, source->path, samples, s));
+    STATUS_TRY(open_tokens(c, source->path, share, s));
     if (!source->mask)
         return STATUS_NONE;
     STATUS_TRY(data_index_open(source->mask, &s->mask));
@@ -122,9 +130,7 @@ static Status open_blend(const DataConfig *c, double *shares, Data *d)
         shares[i] = c->sources[i].weight;
     data_blend_normalise(shares, c->sources_n);
     for (uint32_t i = 0; i < c->sources_n; i++)
-        STATUS_TRY(open_stream(c, &c->sources[i],
-                               data_blend_reserve(shares[i], c->samples),
-                               &d->streams[i]));
+        STATUS_TRY(open_stream(c, &c->sources[i], shares[i], &d->streams[i]));
     data_blend_normalise(shares, c->sources_n);
     return data_blend_build(shares, c->sources_n, c->samples, &d->blend);
 }
@@ -135,11 +141,11 @@ static Status check_blend(const Data *d)
     for (uint64_t k = 0; k < d->config.samples; k++) {
         const Stream *s = &d->streams[d->blend.source[k]];
 
-        if (d->blend.sample[k] >= s->order.samples)
+        if (d->blend.sample[k] >= data_legs_samples(&s->order))
             return status_make(STATUS_INPUT,
                                "%s: the blend takes more than its %" PRIu64
                                " samples", data_index_path(s->index),
-                               s->order.samples);
+                               data_legs_samples(&s->order));
     }
     return STATUS_NONE;
 }
@@ -147,7 +153,7 @@ static Status check_blend(const Data *d)
 static Status open_sources(const DataConfig *c, Data *d)
 {
     if (c->sources_n == 1)
-        return open_stream(c, &c->sources[0], c->samples, &d->streams[0]);
+        return open_stream(c, &c->sources[0], 1, &d->streams[0]);
     double *shares = calloc(c->sources_n, sizeof *shares);
     if (!shares)
         return status_make(STATUS_SYSTEM, "out of memory");
@@ -190,7 +196,7 @@ void data_close(Data *d)
     if (!d)
         return;
     for (uint32_t i = 0; i < d->streams_n; i++) {
-        data_order_free(&d->streams[i].order);
+        data_legs_free(&d->streams[i].order);
         data_index_close(d->streams[i].index);
         data_index_close(d->streams[i].mask);
     }
@@ -254,11 +260,13 @@ static Status read_sample(const Data *d, const Sample *sample,
 {
     uint64_t wanted = (uint64_t)d->config.seq_length + 1, at, offset;
     const Stream *s = sample->stream;
+    uint64_t local;
+    const DataOrder *order = data_legs_find(&s->order, sample->local, &local);
     int64_t bad = 0;
 
-    data_order_find(&s->order, wanted - 1, sample->local, &at, &offset);
+    data_order_find(order, wanted - 1, local, &at, &offset);
     while (wanted > 0) {
-        uint64_t sequence = s->order.document[at++];
+        uint64_t sequence = order->document[at++];
         uint64_t n = data_index_length(s->index, sequence) - offset;
 
         n = MC_MIN(n, wanted);

@@ -47,9 +47,12 @@ typedef struct {
     int64_t seq_length;
     int64_t vocab_size; /* a token outside 0 .. vocab_size-1 is an error */
     /* How many samples the whole run reads, steps * global_batch_size of the
-     * spec.  It decides the number of epochs, and with it the order, so it
-     * must be the same when a run is resumed. */
+     * spec.  It decides the number of epochs, and with it the order. */
     uint64_t samples;
+    /* Of a run that is resumed, the `samples` that it began with, which decide
+     * the order instead; what goes beyond them follows epoch by epoch.  0: as
+     * many as `samples`. */
+    uint64_t planned;
 } DataConfig;
 
 typedef struct Data Data;

@@ -66,6 +66,23 @@ void data_order_free(DataOrder *order);
 void data_order_find(const DataOrder *order, uint64_t seq_length,
                      uint64_t index, uint64_t *out_at, uint64_t *out_offset);
 
+/* ---- data_legs.c: orders one after the other ---------------------------- */
+
+/* Leg 0 is the order of what was planned; the others hold an epoch each. */
+typedef struct {
+    DataOrder *leg;
+    uint32_t n;
+} DataLegs;
+
+/* Enough for spec->samples; planned 0: these. */
+MC_MUST_USE Status data_legs_build(const DataOrderSpec *spec, uint64_t planned,
+                                   DataLegs *out_legs);
+void data_legs_free(DataLegs *legs);
+uint64_t data_legs_samples(const DataLegs *legs);
+/* The leg of sample `index`, and its number there. */
+const DataOrder *data_legs_find(const DataLegs *legs, uint64_t index,
+                                uint64_t *out_local);
+
 /* ---- data_blend.c: several sources ------------------------------------- */
 
 /* Megatron's BlendedDataset: sample i is sample `sample[i]` of source

@@ -273,6 +273,78 @@ static void test_samples_run_over_the_epoch(void **state)
     data_close(d);
 }
 
+/* ---- longer than planned ------------------------------------------------- */
+
+/* The first `n` samples of two configurations are the same. */
+static void expect_same_start(const DataConfig *c, const DataConfig *other,
+                              uint64_t n)
+{
+    int32_t a[5001], b[5001];
+    Data *x, *y;
+
+    ok(data_open(c, &x));
+    ok(data_open(other, &y));
+    for (uint64_t i = 0; i < n; i++) {
+        ok(data_sample(x, i, a));
+        ok(data_sample(y, i, b));
+        assert_memory_equal(a, b, (size_t)(c->seq_length + 1) * sizeof *a);
+    }
+    data_close(x);
+    data_close(y);
+}
+
+/* 80 samples of 10 tokens: a run planned for 64 that goes on to 200 has the
+ * same first 64, ends the epoch (64..79), and takes every sample once in each
+ * further one.  Going on again moves nothing. */
+static void test_longer_than_planned(void **state)
+{
+    int32_t tokens[11];
+    uint8_t bytes[801];
+    int seen[80] = {0};
+    Data *d;
+
+    (void)state;
+    for (int i = 0; i < 801; i++)
+        bytes[i] = (uint8_t)(i % 10 ? 128 : i / 10);
+    put_file(in_home("long"), bytes, sizeof bytes);
+    DataSource source = {in_home("long"), 1, NULL};
+    DataConfig begun = {.kind = DATA_KIND_TEXT, .sources = &source,
+                        .sources_n = 1, .seed = 7, .seq_length = 10,
+                        .vocab_size = 256, .samples = 64};
+    DataConfig longer = begun, longest = begun;
+    longer.planned = longest.planned = 64;
+    longer.samples = 200;
+    longest.samples = 400;
+    expect_same_start(&begun, &longer, 64);
+    expect_same_start(&longer, &longest, 200);
+    ok(data_open(&longer, &d));
+    for (uint64_t i = 0; i < 160; i++) {
+        ok(data_sample(d, i, tokens));
+        assert_in_range(tokens[0], 0, 79);
+        assert_int_equal(seen[tokens[0]]++, i / 80);
+    }
+    data_close(d);
+}
+
+/* The same of blends; and what was planned counts, not what is asked for. */
+static void test_longer_blends(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(golden_orders); i++) {
+        const GoldenOrder *g = &golden_orders[i];
+        DataSource sources[SOURCES];
+
+        for (int k = 0; k < SOURCES; k++)
+            sources[k] = (DataSource){prefixes[k], golden_weights[k], NULL};
+        DataConfig begun = config_of(g, sources), on = begun;
+        on.planned = begun.samples;
+        on.samples = 3 * begun.samples;
+        expect_same_start(&begun, &on, begun.samples);
+        on.samples = begun.samples / 2 + 1;
+        expect_same_start(&begun, &on, on.samples);
+    }
+}
+
 static void test_text_is_split_by_bytes(void **state)
 {
     uint8_t bytes[1000];
@@ -589,6 +661,8 @@ int main(void)
         cmocka_unit_test(test_order_is_megatrons),
         cmocka_unit_test(test_batch_does_not_depend_on_layout),
         cmocka_unit_test(test_samples_run_over_the_epoch),
+        cmocka_unit_test(test_longer_than_planned),
+        cmocka_unit_test(test_longer_blends),
         cmocka_unit_test(test_text_is_split_by_bytes),
         cmocka_unit_test(test_synthetic_tokens),
         cmocka_unit_test(test_every_field_is_checked),
