@@ -101,6 +101,9 @@ MC_MUST_USE Status safe_layout(SafeFile *f, char **out_header,
  * is written: the masters, where there are some. */
 MC_MUST_USE Status state_save(const State *s, const char *path,
                               PlanFieldKind kind);
+/* The same at `path` itself, and the file may not be on the disk yet. */
+MC_MUST_USE Status state_write(const State *s, const char *path,
+                               PlanFieldKind kind);
 /* Sets the fields of a kind, and with parameters their masters, from a file of
  * any layout and of f32, bf16 or f16.  Every exported tensor that has the field
  * must be there with the right shape, and no other.  Collective. */

@@ -111,8 +111,8 @@ static Status parse_list(char *text, SafeFile *out)
     return STATUS_NONE;
 }
 
-static Status agree(const State *s, PlanFieldKind kind, SafeFile *f, char **out_header,
-                    size_t *out_bytes)
+static Status agree(const State *s, PlanFieldKind kind, SafeFile *f,
+                    char **out_header, size_t *out_bytes)
 {
     char *own = NULL, *all = NULL;
     Status failed = list_owned(s, kind, &own);
@@ -259,15 +259,13 @@ static Status write_parts(const State *s, const char *path, const SafeFile *f,
         failed = status_make(STATUS_SYSTEM, "no memory to write %s", path);
     else
         failed = write_owned(s, f, kind, &w);
-    if (!failed && fsync(w.fd) != 0)
-        failed = status_system(errno, "cannot write %s", path);
     if (w.fd >= 0)
         close(w.fd);
     free(w.buffer);
     return failed;
 }
 
-static Status save_beside(const State *s, const char *beside, PlanFieldKind kind)
+Status state_write(const State *s, const char *path, PlanFieldKind kind)
 {
     char *header = NULL;
     SafeFile f = {0};
@@ -275,15 +273,25 @@ static Status save_beside(const State *s, const char *beside, PlanFieldKind kind
     Status failed = agree(s, kind, &f, &header, &bytes);
 
     if (!failed && s->rank == 0)
-        failed = create(beside, &f, header, bytes);
+        failed = create(path, &f, header, bytes);
     if (!failed)
         failed = comm_mpi_barrier();
     if (!failed)
-        failed = write_parts(s, beside, &f, kind);
-    if (!failed)
-        failed = comm_mpi_barrier();
+        failed = write_parts(s, path, &f, kind);
     free(header);
     safe_close(&f);
+    return failed;
+}
+
+static Status wait_for_disk(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    Status failed = STATUS_NONE;
+
+    if (fd < 0 || fsync(fd) != 0)
+        failed = status_system(errno, "cannot write %s", path);
+    if (fd >= 0)
+        close(fd);
     return failed;
 }
 
@@ -294,7 +302,11 @@ Status state_save(const State *s, const char *path, PlanFieldKind kind)
 
     if (asprintf(&beside, "%s.tmp", path) < 0)
         return status_make(STATUS_SYSTEM, "no memory to save %s", path);
-    failed = save_beside(s, beside, kind);
+    failed = state_write(s, beside, kind);
+    if (!failed)
+        failed = wait_for_disk(beside);
+    if (!failed)
+        failed = comm_mpi_barrier();
     if (!failed && s->rank == 0 && rename(beside, path) != 0)
         failed = status_system(errno, "cannot rename %s", beside);
     if (failed)
