@@ -102,8 +102,10 @@ void emit_fill(Emit *e, PlanOperand to, uint32_t word)
 void emit_launch(Emit *e, const Kernel *k, const PlanOperand *operands,
                  uint32_t n)
 {
-    uint32_t row = plan_add_kernel(e->b, k->symbol, k->phases, k->serial,
-                                   k->ptrs, k->imms);
+    uint32_t row = plan_add_kernel_work(
+        e->b, (PlanKernel){.phases = k->phases, .serial = k->serial,
+                           .ptrs = k->ptrs, .imms = k->imms, .dtype = k->dtype, .work = k->work},
+        k->symbol);
 
     emit_instr(e, (PlanInstr){.op = PLAN_LAUNCH, .index = row}, operands, n);
 }

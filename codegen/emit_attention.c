@@ -144,6 +144,19 @@ static KernelStart attention_start(const Module *m, const Node *n, uint32_t i)
     return starts[i];
 }
 
+/* Two products of queries and keys forward, five backward, over the pairs that
+ * the mask leaves: of whole chunks in zig-zag order half, in any step of a
+ * ring. */
+static double attention_flops(const AttentionSpec *a, bool forward)
+{
+    double keys = (double)a->t * (a->causal ? 0.5 : 1.0);
+
+    if (a->window)
+        keys = MC_MIN(keys, (double)a->window);
+    return (forward ? 4.0 : 10.0) * keys * (double)(a->s * a->d) *
+           (double)(a->b * a->g * a->r);
+}
+
 static void print_attention(Emit *e, const char *name, Buf *out,
                             KernelInfo *info)
 {
@@ -157,6 +170,8 @@ static void print_attention(Emit *e, const char *name, Buf *out,
         attention_print_forward(&a, e->dialect, out);
     else
         attention_print_backward(&a, e->dialect, out);
+    info->dtype = value_type(e->m, node_arg(e->m, n, 0))->dtype;
+    info->flops = attention_flops(&a, forward);
     info->phases = forward ? 1 : 2;
     info->nptr = (forward ? n->nargs + 2u : 10) + (a.rate > 0);
     info->nimm = a.rate > 0 ? 7 : 2;

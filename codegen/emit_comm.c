@@ -70,7 +70,8 @@ static void move_blocks(Emit *e, PlanOperand to, PlanOperand from, int64_t n,
                         int64_t bytes)
 {
     const Kernel *k =
-        kernel_add(e->kernels, (Kernel){"move_blocks", MOVE, 1, false, 2, 5});
+        kernel_add(e->kernels, (Kernel){.symbol = "move_blocks", .text = MOVE,
+                                        .phases = 1, .ptrs = 2, .imms = 5});
     PlanOperand list[] = {to,
                           from,
                           plan_integer(n),

@@ -44,6 +44,8 @@ const Kernel *kernel_print(Emit *e, const char *base, KernelPrinter *print,
     k.phases = out_info->phases ? out_info->phases : 1;
     k.ptrs = out_info->nptr;
     k.imms = out_info->nimm;
+    k.dtype = emit_dtype(out_info->flops > 0 ? out_info->dtype : DT_F32);
+    k.work = (PlanWork){out_info->flops, out_info->bytes};
     buf_free(&draft);
     buf_free(&text);
     return kernel_add(e->kernels, k);

@@ -14,6 +14,8 @@ typedef struct {
     uint32_t phases;
     bool serial;
     uint32_t ptrs, imms;
+    uint32_t dtype; /* PlanDtype */
+    PlanWork work;
 } Kernel;
 
 typedef struct {

@@ -8,6 +8,8 @@
  */
 #include "codegen/row_priv.h"
 
+#include "passes/memplan.h"
+
 #include <math.h>
 
 typedef struct {
@@ -301,6 +303,25 @@ static void print_rope_table(Gather *g, const char *name)
 
 /* ---- public ------------------------------------------------------------- */
 
+static double value_bytes(const Gather *g, ValueId v)
+{
+    return (double)memplan_value_bytes(g->m, v);
+}
+
+/* Of a table only the rows move that tokens name. */
+static double embed_bytes(const Gather *g, bool accumulate)
+{
+    double rows, result = value_bytes(g, result_of(g));
+
+    if (g->n->op == OP_EMBED)
+        return 2 * result;
+    rows = value_bytes(g, arg_of(g, 1)) /
+           (double)dtype_bytes(dtype_of(g, arg_of(g, 1)));
+    return value_bytes(g, arg_of(g, 1)) +
+           2 * rows * (double)dtype_bytes(dtype_of(g, result_of(g))) +
+           (accumulate ? 0 : result);
+}
+
 static void print_comment(const Gather *g, NodeId n)
 {
     Buf ir = {0};
@@ -319,9 +340,11 @@ void gather_print(const Module *m, NodeId n, const char *name, bool accumulate,
     print_comment(&g, n);
     switch (g.n->op) {
     case OP_EMBED:
+        out_info->bytes = embed_bytes(&g, accumulate);
         print_embed(&g, name);
         break;
     case OP_EMBED_GRAD:
+        out_info->bytes = embed_bytes(&g, accumulate);
         print_embed_grad(&g, name, accumulate);
         break;
     case OP_ROWS:

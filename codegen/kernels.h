@@ -27,6 +27,8 @@ typedef struct {
 typedef struct {
     uint32_t phases;   /* 2: NAME_2 follows NAME, after a barrier */
     int64_t workspace; /* bytes behind the last pointer; 0: no such pointer */
+    double flops, bytes; /* as in PlanWork */
+    DType dtype;         /* of what is multiplied, if flops are not 0 */
     uint32_t nptr, nimm;
     KernelStart imm[KERNEL_MAX_IMM];
 } KernelInfo;

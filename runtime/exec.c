@@ -57,14 +57,6 @@ static void bind_operand(Exec *e, uint32_t i)
     e->values[i] = (Value){value, o->base, o->kind == PLAN_INTEGER};
 }
 
-static void bind_instr(Exec *e, uint32_t i)
-{
-    const PlanInstr *in = &e->c.plan->instrs.v[i];
-
-    for (uint32_t k = 0; k < in->operands.n; k++)
-        e->bytes[i] += e->c.plan->operands.v[in->operands.first + k].bytes;
-}
-
 /* Room for the deepest chain of calls and the longest argument list. */
 static Status allocate(Exec *e)
 {
@@ -107,7 +99,7 @@ Status exec_new(const ExecConfig *config, Exec **out)
     for (uint32_t i = 0; i < e->c.plan->operands.n; i++)
         bind_operand(e, i);
     for (uint32_t i = 0; i < e->c.plan->instrs.n; i++)
-        bind_instr(e, i);
+        e->bytes[i] = plan_instr_bytes(config->plan, &config->plan->instrs.v[i]);
     *out = e;
     return STATUS_NONE;
 }

@@ -115,6 +115,17 @@ uint64_t plan_end_of_memory(const Plan *p)
     return last->start + last->bytes;
 }
 
+uint64_t plan_instr_bytes(const Plan *p, const PlanInstr *in)
+{
+    uint64_t bytes = 0;
+
+    if (in->op == PLAN_LAUNCH && p->kernels.v[in->index].work.bytes > 0)
+        return (uint64_t)p->kernels.v[in->index].work.bytes;
+    for (uint32_t k = 0; k < in->operands.n; k++)
+        bytes += p->operands.v[in->operands.first + k].bytes;
+    return bytes;
+}
+
 uint32_t plan_state_buffer(uint64_t address)
 {
     enum { GRAIN = 64 }; /* tells fields apart: none is smaller */

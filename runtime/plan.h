@@ -244,13 +244,20 @@ typedef struct {
 
 /* ---- what instructions refer to ------------------------------------------ */
 
+/* What one run of a kernel costs, for profiles and predictions: operations of
+ * matrix products, and bytes that move if these are not the operands'; or 0. */
+typedef struct {
+    double flops, bytes;
+} PlanWork;
+
 /* void symbol(void *const *ptr, const int64_t *imm, int tid, int nthreads) */
 typedef struct {
     PlanStr symbol;  /* phase 2, after a barrier, is symbol_2 */
     uint32_t phases; /* 1 or 2 */
     uint32_t serial; /* runs on one thread */
     uint32_t ptrs, imms;
-    uint32_t reserved;
+    uint32_t dtype; /* PlanDtype of the products in it */
+    PlanWork work;
 } PlanKernel;
 
 typedef enum {
@@ -467,6 +474,8 @@ const char *plan_batch_name(uint32_t batch);
 const char *plan_scalar_name(uint32_t scalar);
 const char *plan_metric_name(uint32_t metric);
 uint64_t plan_end_of_memory(const Plan *p);
+/* The bytes that move: what the kernel's row says, or the operands cover. */
+uint64_t plan_instr_bytes(const Plan *p, const PlanInstr *in);
 
 /* ---- plan_rank.c: what depends on the rank ------------------------------- */
 
@@ -535,6 +544,7 @@ uint32_t plan_add_place(PlanBuilder *b, const char *file, uint32_t line,
                         uint32_t col, const char *op, const char *tensor);
 uint32_t plan_add_kernel(PlanBuilder *b, const char *symbol, uint32_t phases,
                          bool serial, uint32_t ptrs, uint32_t imms);
+uint32_t plan_add_kernel_work(PlanBuilder *b, PlanKernel k, const char *symbol);
 uint32_t plan_add_gemm(PlanBuilder *b, const PlanGemm *g);
 uint32_t plan_add_collective(PlanBuilder *b, const PlanCollective *c);
 void plan_add_member(PlanBuilder *b, uint32_t atom, uint32_t value);

@@ -194,8 +194,15 @@ uint32_t plan_add_place(PlanBuilder *b, const char *file, uint32_t line,
 uint32_t plan_add_kernel(PlanBuilder *b, const char *symbol, uint32_t phases,
                          bool serial, uint32_t ptrs, uint32_t imms)
 {
-    PlanKernel k = {plan_add_text(b, symbol), phases, serial, ptrs, imms, 0};
+    return plan_add_kernel_work(b, (PlanKernel){.phases = phases,
+                                                .serial = serial,
+                                                .ptrs = ptrs,
+                                                .imms = imms}, symbol);
+}
 
+uint32_t plan_add_kernel_work(PlanBuilder *b, PlanKernel k, const char *symbol)
+{
+    k.symbol = plan_add_text(b, symbol);
     ADD_ONCE(&b->kernels, k);
 }
 

@@ -9,6 +9,7 @@
  */
 #include "runtime/plan_check_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { MAX_WORLD = 1 << 24, MAX_EVENTS = 1 << 20 };
@@ -280,7 +281,11 @@ static bool check_kernel(PlanCheck *c, const PlanKernel *k)
                      k->phases) &&
            plan_must(c, k->serial <= 1, "serial is no flag") &&
            plan_must(c, k->ptrs <= PLAN_MAX_ARGS && k->imms <= PLAN_MAX_ARGS,
-                     "too many arguments");
+                     "too many arguments") &&
+           plan_must(c, k->dtype < PLAN_DTYPES, "no such type") &&
+           plan_must(c, k->work.flops >= 0 && k->work.bytes >= 0 &&
+                            isfinite(k->work.flops + k->work.bytes),
+                     "no amount of work");
 }
 
 static bool must_gemm_types(PlanCheck *c, const PlanGemm *g)

@@ -73,6 +73,9 @@ static void add_instr(Profile *f, uint32_t instr)
     row->bytes += (double)exec_bytes(f->e, instr) * (double)t->runs;
     if (in->op == PLAN_GEMM)
         row->flops += gemm_flops(&f->p->gemms.v[in->index]) * (double)t->runs;
+    if (in->op == PLAN_LAUNCH)
+        row->flops +=
+            f->p->kernels.v[in->index].work.flops * (double)t->runs;
     f->ideal += t->best * (double)t->runs / (double)f->c->steps;
 }
 
