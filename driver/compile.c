@@ -4,6 +4,7 @@
  * kernels → the output folder.  Nothing is written unless all of it succeeds.
  */
 #include "driver/compile.h"
+#include "driver/plans.h"
 #include "driver/program.h"
 
 #include "codegen/verify_plan.h"
@@ -86,44 +87,15 @@ CliExit compile_verify_passes(const Input *in)
     return code;
 }
 
-/* The ranks of one pipeline stage, ascending. */
-static PlanClass class_of(Arena *a, const Module *m, const Plan *plan,
-                          uint32_t pp)
-{
-    AxisSet axis = mesh_axis(m, "pp");
-    uint32_t *ranks = arena_array(a, uint32_t, m->mesh.world), n = 0;
-
-    for (uint32_t r = 0; r < m->mesh.world; r++)
-        if (axes_index(&m->mesh, axis, r) == pp)
-            ranks[n++] = r;
-    return (PlanClass){plan, ranks, n};
-}
-
-static CliExit load_plans(const EmitOutput *out, Plan *plans)
-{
-    for (uint32_t i = 0; i < out->n; i++) {
-        Status s = plan_load(out->plans[i].s, out->plans[i].len, &plans[i]);
-        if (s) {
-            cli_failed(s);
-            return CLI_BUG;
-        }
-    }
-    return CLI_DONE;
-}
-
 CliExit compile_verify_plans(const Input *in, const Module *m,
                              const EmitOutput *out, PlanVerifyStats *stats)
 {
-    Plan *plans = arena_array(in->arena, Plan, out->n);
-    PlanClass *classes = arena_array(in->arena, PlanClass, out->n);
-    CliExit code = load_plans(out, plans);
+    PlanSet set = {0};
+    CliExit code = plans_make(in->arena, m, out, &set);
 
-    for (uint32_t i = 0; code == CLI_DONE && i < out->n; i++)
-        classes[i] = class_of(in->arena, m, &plans[i], i);
-    if (code == CLI_DONE && !plan_verify(in->diag, classes, out->n, stats))
+    if (code == CLI_DONE && !plan_verify(in->diag, set.classes, set.n, stats))
         code = CLI_BUG;
-    for (uint32_t i = 0; i < out->n; i++)
-        plan_free(&plans[i]);
+    plans_free(&set);
     return code;
 }
 

@@ -5,6 +5,7 @@
  * takes twice as long as a forward.  Advice names keys of the spec, and only
  * such as would change the term that dominates.
  */
+#include "driver/predict.h"
 #include "driver/traffic.h"
 
 #include <inttypes.h>
@@ -119,6 +120,38 @@ static void explain_memory(const Spec *s, const Heaviest *h)
                s->parallel.world_size);
 }
 
+/* ---- time ---------------------------------------------------------------- */
+
+static void put_share(const char *what, double seconds, double step)
+{
+    printf("  %-16s %12.3f ms %6.1f %%\n", what, 1e3 * seconds,
+           100 * seconds / step);
+}
+
+static void explain_time(const Spec *s, const Prediction *p)
+{
+    const SimStage *stage = &p->sim.stages[p->sim.busiest];
+    double step = p->sim.step;
+
+    printf("\ntime of a step on %s: %.3f s\n", s->hardware->name, step);
+    printf("  %.0f tokens/s, %.1f on each GPU; %.1f TFLOP/s of the model on "
+           "each, MFU %.1f %%\n",
+           p->tokens_per_s, p->tokens_per_s_per_gpu,
+           1e-12 * p->flops / step / (double)s->parallel.world_size,
+           100 * p->mfu);
+    printf("  of it, on a rank of stage %u, which computes longest\n",
+           p->sim.busiest);
+    put_share("compute", stage->compute, step);
+    put_share("launches", stage->launch, step);
+    for (uint32_t i = 0; i < stage->naxes; i++)
+        if (stage->axis[i].busy > 0)
+            printf("  waits for %-6s %12.3f ms %6.1f %%  of %.3f ms\n",
+                   stage->axis[i].name, 1e3 * stage->axis[i].exposed,
+                   100 * stage->axis[i].exposed / step,
+                   1e3 * stage->axis[i].busy);
+    put_share("waits for others", stage->bubble, step);
+}
+
 /* ---- communication ------------------------------------------------------- */
 
 /* Adds up the rows of one axis; false if an earlier row was of it. */
@@ -193,6 +226,11 @@ static CliExit explain(const Input *in)
         explain_job(in->spec);
         double bubble = explain_schedule(in->arena, in->spec);
         explain_memory(in->spec, &h);
+        Prediction predicted = {0};
+        if (in->spec->hardware)
+            code = predict(in, &p, &predicted);
+        if (in->spec->hardware && code == CLI_DONE)
+            explain_time(in->spec, &predicted);
         explain_traffic(in->arena, &p, h.pp);
         advise(in->spec, &h, bubble);
     }

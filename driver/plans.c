@@ -1,6 +1,6 @@
-/* plans.c - reads the plan of every class from a folder that `megac compile`
- * wrote: the manifest says which ranks form a class, the executable of its
- * first rank carries the plan.
+/* plans.c - the plan of every class, as it was emitted, or from a folder that
+ * `megac compile` wrote: the manifest says which ranks form a class, the
+ * executable of its first rank carries the plan.
  */
 #include "driver/plans.h"
 
@@ -92,4 +92,37 @@ Status plans_read(Arena *a, const char *dir, PlanSet *out)
     Status status = add_classes(a, dir, manifest, out);
     json_decref(manifest);
     return status;
+}
+
+/* ---- from the compiler --------------------------------------------------- */
+
+/* The ranks of one pipeline stage, ascending. */
+static const uint32_t *ranks_of_stage(Arena *a, const Module *m, uint32_t pp,
+                                      uint32_t *out_n)
+{
+    AxisSet axis = mesh_axis(m, "pp");
+    uint32_t *ranks = arena_array(a, uint32_t, m->mesh.world);
+
+    *out_n = 0;
+    for (uint32_t r = 0; r < m->mesh.world; r++)
+        if (axes_index(&m->mesh, axis, r) == pp)
+            ranks[(*out_n)++] = r;
+    return ranks;
+}
+
+CliExit plans_make(Arena *a, const Module *m, const EmitOutput *out,
+                   PlanSet *set)
+{
+    *set = (PlanSet){.plans = arena_array(a, Plan, out->n),
+                     .classes = arena_array(a, PlanClass, out->n)};
+    for (uint32_t i = 0; i < out->n; i++) {
+        uint32_t n;
+        const uint32_t *ranks = ranks_of_stage(a, m, i, &n);
+        Status s = set_add(set, out->plans[i].s, out->plans[i].len, ranks, n);
+        if (s) {
+            cli_failed(s);
+            return CLI_BUG;
+        }
+    }
+    return CLI_DONE;
 }

@@ -203,6 +203,13 @@ bool spec_v_shaped(const Spec *s);
 /* The YAML's word for a module: "core_attn". */
 const char *spec_module_word(SpecModule module);
 
+/* ---- flops.c ------------------------------------------------------------ */
+
+/* What the model needs for a step of training, forward and backward, and how
+ * many tokens that takes in. */
+double spec_flops(const Spec *s);
+int64_t spec_tokens(const Spec *s);
+
 /* ---- ranks.c: how the grid of ranks is cut ------------------------------- */
 
 /* What attention does with cp: so many ranks with heads of their own, and so
