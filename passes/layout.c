@@ -345,20 +345,34 @@ static const Split *cut_split(const Place *p, const Node *n, int mode)
     return NULL;
 }
 
-static LayoutId param_layout(Place *p, const Node *n, uint32_t i, ValueId param)
+static bool as_much(const Module *m, const Type *t, LayoutId a, LayoutId b)
+{
+    return layout_local_elems(m, t, layout_of(m, a)) ==
+           layout_local_elems(m, t, layout_of(m, b));
+}
+
+/* As its hint says; but an element of what was stacked comes as it was stacked
+ * if a rank has as much of it. */
+static void lay_param(Place *p, const Node *n, uint32_t i, ValueId param)
 {
     Module *m = p->m;
     int mode = call_arg_mode(m, n, i);
     const Type *t = value_type(m, param);
-    LayoutId named = hint_layout(m, param);
+    LayoutId named = hint_layout(m, param), given;
     Layout l = restricted(layout_at(m, node_arg(m, n, i)), t);
 
     if (mode > MODE_CARRY && type_dim(t, (char)mode) >= 0) {
         const Split *s = cut_split(p, n, mode);
         layout_set_split(&l, (char)mode, s ? s->atom : NULL, s ? s->n : 0);
-        return layout_intern(m, &l);
+        value_of(m, param)->layout = layout_intern(m, &l);
+        return;
     }
-    return named.i ? named : layout_intern(m, &l);
+    given = layout_intern(m, &l);
+    if (named.i && mode > MODE_CARRY && as_much(m, t, given, named)) {
+        value_of(m, param)->hint = (Sym){0};
+        named = given;
+    }
+    value_of(m, param)->layout = named.i ? named : given;
 }
 
 static void lay_function(Place *outer, FuncId f, const Node *call);
@@ -370,10 +384,8 @@ static void lay_call(Place *p, NodeId id)
     FuncId callee = call_scan(m, &n).callee;
 
     if (!p->done[callee.i]) {
-        for (uint32_t i = 0; i < n.nargs; i++) {
-            ValueId param = func_of(m, callee)->params.v[i];
-            value_of(m, param)->layout = param_layout(p, &n, i, param);
-        }
+        for (uint32_t i = 0; i < n.nargs; i++)
+            lay_param(p, &n, i, func_of(m, callee)->params.v[i]);
         lay_function(p, callee, &n);
     }
     for (uint32_t i = 0; i < n.nargs; i++) {
@@ -445,8 +457,34 @@ static LayoutId completed(Module *m, LayoutId l)
     return layout_intern(m, &whole);
 }
 
+/* What a value is converted to, if all uses are one conversion and a rank holds
+ * as much of it then; otherwise itself. */
+static ValueId converted(const Place *p, ValueId v)
+{
+    Module *m = p->m;
+    const Func *f = func_of(m, p->f);
+    ValueId to = v;
+
+    for (uint32_t i = 0; i < f->body.n; i++) {
+        const Node *n = &m->nodes.v[f->body.v[i].i];
+
+        for (uint32_t k = 0; k < n->nargs; k++) {
+            if (node_arg(m, n, k).i != v.i)
+                continue;
+            if (n->op != OP_CONVERT || to.i != v.i)
+                return v;
+            to = n->res;
+        }
+    }
+    if (as_much(m, value_type(m, v), value_of(m, to)->layout,
+                value_of(m, v)->layout))
+        return to;
+    return v;
+}
+
 /* Carried results come back in the layout of the parameter they feed; other
- * results are complete. */
+ * results are complete, and as they are used: what is saved of slots that
+ * travel is saved where they arrive. */
 static void settle_results(Place *p, const Node *call)
 {
     Module *m = p->m;
@@ -454,11 +492,15 @@ static void settle_results(Place *p, const Node *call)
 
     for (uint32_t i = 0; i < func_of(m, p->f)->results.n; i++) {
         ValueId v = vmap_get(&p->now, func_of(m, p->f)->results.v[i]);
-        LayoutId to = completed(m, value_of(m, v)->layout);
+        LayoutId to;
+
         if (call && call_res_mode(m, call, i) == MODE_CARRY) {
             while (call_arg_mode(m, call, carry) != MODE_CARRY)
                 carry++;
             to = value_of(m, func_of(m, p->f)->params.v[carry++])->layout;
+        } else {
+            v = call ? converted(p, v) : v;
+            to = completed(m, value_of(m, v)->layout);
         }
         v = place_convert(p, v, to);
         func_of(m, p->f)->results.v[i] = v;

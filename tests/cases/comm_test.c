@@ -27,9 +27,9 @@ static int64_t times(json_t *stage, const char *op, const char *axis,
 
 static json_t *comm_of(Arena *a, const char *sets, int layers)
 {
-    return case_inspect("comm", arena_printf(a, "%s model.num_layers=%d "
-                                             "training.global_batch_size=1",
-                                             sets, layers));
+    return case_inspect("comm", arena_printf(a, "model.num_layers=%d "
+                                             "training.global_batch_size=1 %s",
+                                             layers, sets));
 }
 
 typedef struct {
@@ -37,7 +37,9 @@ typedef struct {
     int64_t bytes, per_layer, others; /* others: of embedding, head and step */
 } Expected;
 
-static void expect_comm(const char *sets, const Expected *rows, size_t n)
+/* All that layers do over axis `over` is in the rows. */
+static void expect_over(const char *over, const char *sets,
+                        const Expected *rows, size_t n)
 {
     Arena *a = arena_new();
     json_t *few = comm_of(a, sets, 4), *more = comm_of(a, sets, 6);
@@ -57,11 +59,16 @@ static void expect_comm(const char *sets, const Expected *rows, size_t n)
         known += e->per_layer;
     }
     for (size_t i = 0; i < MC_LEN(ops); i++)
-        layers += times(six, ops[i], "tp", 0) - times(four, ops[i], "tp", 0);
+        layers += times(six, ops[i], over, 0) - times(four, ops[i], over, 0);
     assert_int_equal(layers, 2 * known);
     json_decref(few);
     json_decref(more);
     arena_free(a);
+}
+
+static void expect_comm(const char *sets, const Expected *rows, size_t n)
+{
+    expect_over("tp", sets, rows, n);
 }
 
 /* ---- tensor parallel ----------------------------------------------------- */
@@ -124,6 +131,24 @@ static void recomputed(void **state)
                 "training.recompute.granularity=full", sp, MC_LEN(sp));
     expect_comm("parallel.tp=2 training.recompute.granularity=selective",
                 none, MC_LEN(none));
+}
+
+/* ---- experts -------------------------------------------------------------- */
+
+/* A layer's tokens go to their experts and back, and so do the gradients
+ * (MoEAlltoAllTokenDispatcher).  Each of 4 experts has 32 * 2 / 4 slots for the
+ * tokens of a rank, of 64 * 4 bytes; beside them goes how many are filled. */
+static void expert_parallel(void **state)
+{
+    static const Expected rows[] = {{"all_to_all", "ep", 16384, 4, 0},
+                                    {"all_to_all", "ep", 16, 1, 0}};
+
+    (void)state;
+    expect_over("ep",
+                "model.moe.num_experts=4 model.moe.top_k=2 "
+                "model.moe.capacity_factor=1 parallel.ep=2 "
+                "training.global_batch_size=2",
+                rows, MC_LEN(rows));
 }
 
 /* ---- once per step, or per microbatch ------------------------------------ */
@@ -199,6 +224,7 @@ int main(void)
         cmocka_unit_test(tensor_parallel),
         cmocka_unit_test(sequence_parallel),
         cmocka_unit_test(recomputed),
+        cmocka_unit_test(expert_parallel),
         cmocka_unit_test(once_per_step),
         cmocka_unit_test(pipeline_messages),
     };
