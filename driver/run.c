@@ -27,8 +27,9 @@ static const CliOption options[] = {
      "write the weights after step N and its gradients; 0: the initial "
      "weights; needs --to"},
     {"--to", 0, "DIR", CLI_TEXT, &args.to, "where --save-step writes"},
-    {"--load", 0, "FILE", CLI_TEXT, &args.load,
-     "start from the weights in a .safetensors file"},
+    {"--load", 0, "PATH", CLI_TEXT, &args.load,
+     "start from the weights in a .safetensors file, in the parts that an "
+     "index.json lists, or in a folder of Hugging Face with either"},
     {"--metrics", 0, "FILE", CLI_TEXT, &args.metrics,
      "where the metrics go (default: training.log.jsonl, in DIR)"},
     {"--profile", 0, NULL, CLI_FLAG, &args.profile,

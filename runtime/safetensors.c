@@ -1,11 +1,10 @@
-/* safetensors.c - the file format: header in, header out.
+/* safetensors.c - reads the header of one file.
  *
- * Reading trusts nothing: the header's length, its JSON, every type, shape and
+ * It trusts nothing: the header's length, its JSON, every type, shape and
  * extent are checked against the file's size before a tensor can be found, and
- * extents may neither overlap nor leave gaps.  Tensors are kept sorted by
- * name.  Writing lays the tensors out in that order, in f32.
+ * extents may neither overlap nor leave gaps.
  */
-#include "runtime/state.h"
+#include "runtime/safetensors_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -110,79 +109,84 @@ static int by_begin(const void *x, const void *y)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-static int by_name(const void *x, const void *y)
-{
-    const SafeTensor *a = x, *b = y;
-
-    return strcmp(a->name, b->name);
-}
-
-static Status check_extents(const char *path, SafeFile *f, uint64_t start)
+/* Leaves the n tensors in the order of their places. */
+static Status check_extents(const char *path, SafeTensor *v, uint32_t n,
+                            uint64_t start, uint64_t bytes)
 {
     uint64_t at = start;
 
-    qsort(f->v, f->n, sizeof *f->v, by_begin);
-    for (uint32_t i = 0; i < f->n; i++) {
-        if (f->v[i].begin != at)
-            return damaged(path, f->v[i].name,
-                           f->v[i].begin < at
+    qsort(v, n, sizeof *v, by_begin);
+    for (uint32_t i = 0; i < n; i++) {
+        if (v[i].begin != at)
+            return damaged(path, v[i].name,
+                           v[i].begin < at
                                ? "its data overlap another tensor's"
                                : "there is a gap before its data");
-        at = f->v[i].end;
+        at = v[i].end;
     }
-    if (at != f->bytes)
+    if (at != bytes)
         return damaged(path, "", "bytes behind the last tensor");
-    qsort(f->v, f->n, sizeof *f->v, by_name);
+    return STATUS_NONE;
+}
+
+/* Room for what the header of the newest part lists. */
+static Status make_room(const char *path, const json_t *header, SafeSet *set)
+{
+    size_t n = set->n + json_object_size(header) + 1;
+    SafeTensor *v = n < UINT32_MAX ? realloc(set->v, n * sizeof *v) : NULL;
+
+    if (!v)
+        return status_make(STATUS_SYSTEM, "no memory for %s", path);
+    set->v = v;
     return STATUS_NONE;
 }
 
 static Status read_tensors(const char *path, json_t *header, uint64_t start,
-                           SafeFile *f)
+                           uint64_t bytes, SafeSet *set)
 {
+    uint32_t first = set->n;
     const char *name;
     json_t *entry;
 
-    f->v = calloc(json_object_size(header) + 1, sizeof *f->v);
-    if (!f->v)
-        return status_make(STATUS_SYSTEM, "no memory for %s", path);
+    STATUS_TRY(make_room(path, header, set));
     json_object_foreach(header, name, entry)
     {
+        SafeTensor t = {.part = set->nparts - 1};
         if (strcmp(name, "__metadata__") == 0)
             continue;
-        STATUS_TRY(
-            read_tensor(path, name, entry, start, f->bytes, &f->v[f->n]));
-        f->n++;
+        STATUS_TRY(read_tensor(path, name, entry, start, bytes, &t));
+        set->v[set->n++] = t;
     }
-    return check_extents(path, f, start);
+    return check_extents(path, set->v + first, set->n - first, start, bytes);
 }
 
-static Status read_header(const char *path, SafeFile *f)
+static Status read_header(const char *path, const SafePart *p, SafeSet *set)
 {
     json_error_t error;
     uint64_t length;
     json_t *header;
     Status s;
 
-    if (f->bytes < LENGTH_BYTES)
+    if (p->bytes < LENGTH_BYTES)
         return damaged(path, "", "too short for a safetensors file");
-    memcpy(&length, f->map, sizeof length);
-    if (length > HEADER_MAX || length > f->bytes - LENGTH_BYTES)
+    memcpy(&length, p->map, sizeof length);
+    if (length > HEADER_MAX || length > p->bytes - LENGTH_BYTES)
         return damaged(path, "", "its header is longer than the file");
-    header = json_loadb(f->map + LENGTH_BYTES, (size_t)length,
+    header = json_loadb(p->map + LENGTH_BYTES, (size_t)length,
                         JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(header)) {
         json_decref(header);
         return status_make(STATUS_INPUT, "%s: its header is no JSON object: %s",
                            path, error.text);
     }
-    s = read_tensors(path, header, LENGTH_BYTES + length, f);
+    s = read_tensors(path, header, LENGTH_BYTES + length, p->bytes, set);
     json_decref(header);
     return s;
 }
 
 /* ---- files --------------------------------------------------------------- */
 
-static Status map_file(const char *path, SafeFile *f)
+static Status map_file(const char *path, SafePart *p)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -194,121 +198,28 @@ static Status map_file(const char *path, SafeFile *f)
         close(fd);
         return status_make(STATUS_INPUT, "%s: not a file", path);
     }
-    f->bytes = (size_t)st.st_size;
-    if (f->bytes)
-        map = mmap(NULL, f->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    p->bytes = (size_t)st.st_size;
+    if (p->bytes)
+        map = mmap(NULL, p->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED)
         return status_system(errno, "%s", path);
-    f->map = map;
+    p->map = map;
     return STATUS_NONE;
 }
 
-Status safe_open(const char *path, SafeFile *out)
+Status safe_add_part(SafeSet *set, const char *path)
 {
-    SafeFile f = {0};
-    Status s = map_file(path, &f);
+    const char *slash = strrchr(path, '/');
+    SafePart *part = realloc(set->part, (set->nparts + 1) * sizeof *part);
 
-    if (!s)
-        s = read_header(path, &f);
-    if (s)
-        safe_close(&f);
-    else
-        *out = f;
-    return s;
-}
-
-void safe_close(SafeFile *f)
-{
-    for (uint32_t i = 0; i < f->n; i++)
-        free(f->v[i].name);
-    free(f->v);
-    if (f->map)
-        munmap(f->map, f->bytes);
-    *f = (SafeFile){0};
-}
-
-const SafeTensor *safe_find(const SafeFile *f, const char *name)
-{
-    SafeTensor key = {0};
-    char text[512];
-
-    if (f->n == 0 ||
-        snprintf(text, sizeof text, "%s", name) >= (int)sizeof text)
-        return NULL;
-    key.name = text;
-    return bsearch(&key, f->v, f->n, sizeof key, by_name);
-}
-
-/* ---- writing ------------------------------------------------------------- */
-
-static void drop_doubles(SafeFile *f)
-{
-    uint32_t kept = 0;
-
-    qsort(f->v, f->n, sizeof *f->v, by_name);
-    for (uint32_t i = 0; i < f->n; i++)
-        if (kept && by_name(&f->v[kept - 1], &f->v[i]) == 0)
-            free(f->v[i].name);
-        else
-            f->v[kept++] = f->v[i];
-    f->n = kept;
-}
-
-static json_t *make_entry(const SafeTensor *t)
-{
-    json_t *shape = t->columns ? json_pack("[I, I]", (json_int_t)t->rows,
-                                           (json_int_t)t->columns)
-                               : json_pack("[I]", (json_int_t)t->rows);
-
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
-                     "data_offsets", (json_int_t)t->begin, (json_int_t)t->end);
-}
-
-/* The JSON text, padded with blanks so that the data start at a multiple of
- * 64. */
-static char *make_header(const SafeFile *f, size_t *out_bytes)
-{
-    json_t *all = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
-    char *text, *out = NULL;
-    uint64_t length;
-
-    for (uint32_t i = 0; i < f->n; i++)
-        json_object_set_new(all, f->v[i].name, make_entry(&f->v[i]));
-    text = json_dumps(all, JSON_COMPACT);
-    json_decref(all);
-    if (!text)
-        return NULL;
-    length = (strlen(text) + LENGTH_BYTES + 63) / 64 * 64 - LENGTH_BYTES;
-    out = malloc(LENGTH_BYTES + (size_t)length);
-    if (out) {
-        memcpy(out, &length, LENGTH_BYTES);
-        memset(out + LENGTH_BYTES, ' ', (size_t)length);
-        memcpy(out + LENGTH_BYTES, text, strlen(text));
-        *out_bytes = LENGTH_BYTES + (size_t)length;
-    }
-    free(text);
-    return out;
-}
-
-Status safe_layout(SafeFile *f, char **out_header, size_t *out_bytes)
-{
-    uint64_t at = 0;
-
-    drop_doubles(f);
-    for (uint32_t i = 0; i < f->n; i++) {
-        SafeTensor *t = &f->v[i];
-        t->begin = at;
-        at += (uint64_t)(t->rows * MC_MAX(t->columns, 1)) * 4;
-        t->end = at;
-    }
-    *out_header = make_header(f, out_bytes);
-    if (!*out_header)
-        return status_make(STATUS_SYSTEM, "no memory for a header");
-    for (uint32_t i = 0; i < f->n; i++) {
-        f->v[i].begin += *out_bytes;
-        f->v[i].end += *out_bytes;
-    }
-    f->bytes = (size_t)at + *out_bytes;
-    return STATUS_NONE;
+    if (!part)
+        return status_make(STATUS_SYSTEM, "no memory for %s", path);
+    set->part = part;
+    part += set->nparts++;
+    *part = (SafePart){.name = strdup(slash ? slash + 1 : path)};
+    if (!part->name)
+        return status_make(STATUS_SYSTEM, "no memory for %s", path);
+    STATUS_TRY(map_file(path, part));
+    return read_header(path, part, set);
 }

@@ -8,6 +8,7 @@
 #define MEGAC_RUNTIME_STATE_H
 
 #include "runtime/plan.h"
+#include "runtime/safetensors.h"
 
 #include <stdio.h>
 
@@ -67,47 +68,28 @@ MC_MUST_USE Status state_export_name(const State *s, const PlanTensor *t,
                                      uint32_t slot, uint32_t part, char *out,
                                      size_t cap);
 
-/* ---- safetensors.c ------------------------------------------------------- */
+/* ---- state_file.c, state_write.c ----------------------------------------- */
 
-/* https://huggingface.co/docs/safetensors: 8 bytes of header length, a JSON
- * header, then the tensors. */
+/* Where a set of tensors goes: DIR/STEM.safetensors, or, if they have more than
+ * part_bytes (0: no limit), parts and an index. */
 typedef struct {
-    char *name;
-    uint32_t dtype;        /* PLAN_F32, PLAN_BF16, PLAN_F16 */
-    int64_t rows, columns; /* columns 0: a vector; other ranks: -1, -1 */
-    uint64_t begin, end;   /* in the file */
-} SafeTensor;
-
-typedef struct {
-    SafeTensor *v; /* in the order of their names */
-    uint32_t n;
-    char *map; /* the file, when read */
-    size_t bytes;
-} SafeFile;
-
-/* Maps a file and checks all of its header.  Error: STATUS_INPUT. */
-MC_MUST_USE Status safe_open(const char *path, SafeFile *out);
-void safe_close(SafeFile *f);
-const SafeTensor *safe_find(const SafeFile *f, const char *name);
-/* Sorts the tensors by name, drops doubles, gives each a place, and makes the
- * header (owned by the caller, starting with its length). */
-MC_MUST_USE Status safe_layout(SafeFile *f, char **out_header,
-                               size_t *out_bytes);
-
-/* ---- state_file.c -------------------------------------------------------- */
+    const char *dir, *stem;
+    uint64_t part_bytes;
+} StateFiles;
 
 /* Collective: writes the logical tensors' fields of a kind in f32 under their
- * exported names to `path`, beside it first.  Of parameters the most exact copy
- * is written: the masters, where there are some. */
-MC_MUST_USE Status state_save(const State *s, const char *path,
+ * exported names, beside the files first.  Of parameters the most exact copy is
+ * written: the masters, where there are some. */
+MC_MUST_USE Status state_save(const State *s, const StateFiles *files,
                               PlanFieldKind kind);
-/* The same at `path` itself, and the file may not be on the disk yet. */
-MC_MUST_USE Status state_write(const State *s, const char *path,
+/* The same under the files' own names, and they may not be on the disk yet. */
+MC_MUST_USE Status state_write(const State *s, const StateFiles *files,
                                PlanFieldKind kind);
-/* Sets the fields of a kind, and with parameters their masters, from a file of
- * any layout and of f32, bf16 or f16.  Every exported tensor that has the field
- * must be there with the right shape, and no other.  Collective. */
-MC_MUST_USE Status state_load(const State *s, const char *path,
+/* Sets the fields of a kind, and with parameters their masters, from a set that
+ * was opened, of any layout, in f32, bf16 or f16.  Every exported tensor that
+ * has the field must be there with the right shape, and no other (safe_fit);
+ * else nothing is changed.  Collective. */
+MC_MUST_USE Status state_load(const State *s, SafeSet *set,
                               PlanFieldKind kind);
 
 /* ---- state_replicas.c ---------------------------------------------------- */

@@ -101,33 +101,27 @@ static char *state_pointer(void *self, uint64_t address)
     return exec_pointer(((Train *)self)->exec, address);
 }
 
-static Status save(const Train *t, const char *name, PlanFieldKind kind)
+static Status save(const Train *t, const char *stem, PlanFieldKind kind)
 {
-    char path[4096];
+    StateFiles to = {.dir = t->c.save_dir, .stem = stem};
 
-    if (mkdir(t->c.save_dir, 0777) != 0 && errno != EEXIST)
-        return status_system(errno, "cannot make %s", t->c.save_dir);
-    if (snprintf(path, sizeof path, "%s/%s", t->c.save_dir, name) >=
-        (int)sizeof path)
-        return status_make(STATUS_INPUT, "the path %s is too long",
-                           t->c.save_dir);
-    return state_save(&t->state, path, kind);
+    if (mkdir(to.dir, 0777) != 0 && errno != EEXIST)
+        return status_system(errno, "cannot make %s", to.dir);
+    return state_save(&t->state, &to, kind);
 }
 
 static Status grads_final(void *self)
 {
     const Train *t = self;
 
-    return t->step == t->c.save_step
-               ? save(t, "grads.safetensors", PLAN_FIELD_GRAD)
-               : STATUS_NONE;
+    return t->step == t->c.save_step ? save(t, "grads", PLAN_FIELD_GRAD)
+                                     : STATUS_NONE;
 }
 
 static Status step_done(Train *t)
 {
-    return t->step == t->c.save_step
-               ? save(t, "weights.safetensors", PLAN_FIELD_PARAM)
-               : STATUS_NONE;
+    return t->step == t->c.save_step ? save(t, "weights", PLAN_FIELD_PARAM)
+                                     : STATUS_NONE;
 }
 
 /* ---- opening ------------------------------------------------------------- */
@@ -171,6 +165,17 @@ static Status open_executor(Train *t)
     return exec_new(&config, &t->exec);
 }
 
+static Status load(const Train *t, const char *path)
+{
+    SafeSet set;
+    Status s;
+
+    STATUS_TRY(safe_open(path, &set));
+    s = state_load(&t->state, &set, PLAN_FIELD_PARAM);
+    safe_close(&set);
+    return s;
+}
+
 static Status make_state(Train *t)
 {
     const PlanMemory *arena = &t->plan->memories.v[0];
@@ -179,8 +184,7 @@ static Status make_state(Train *t)
     if (t->c.measure_memory)
         memory_paint(exec_pointer(t->exec, 0), arena->bytes);
     STATUS_TRY(state_init(&t->state, seed_of(t)));
-    return t->c.load ? state_load(&t->state, t->c.load, PLAN_FIELD_PARAM)
-                     : STATUS_NONE;
+    return t->c.load ? load(t, t->c.load) : STATUS_NONE;
 }
 
 static Status open_all(Train *t)

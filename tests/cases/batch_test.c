@@ -75,7 +75,7 @@ static void microbatches_in_one_group(void **state)
 static void add_gradients(const char *path, float scale, float *sum,
                           uint64_t n)
 {
-    SafeFile f;
+    SafeSet f;
     Status failed = safe_open(path, &f);
     uint64_t at = 0;
 
@@ -84,7 +84,7 @@ static void add_gradients(const char *path, float scale, float *sum,
     for (uint32_t i = 0; i < f.n; i++)
         for (uint64_t b = f.v[i].begin; b < f.v[i].end; b += sizeof(float)) {
             float x;
-            memcpy(&x, f.map + b, sizeof x);
+            memcpy(&x, f.part[0].map + b, sizeof x);
             assert_true(at < n);
             sum[at++] += scale * x;
         }

@@ -194,7 +194,7 @@ static void add_distance(const float *a, const float *b, uint64_t n,
     }
 }
 
-static double file_distance(const SafeFile *a, const SafeFile *b)
+static double file_distance(const SafeSet *a, const SafeSet *b)
 {
     double square = 0, distance = 0;
     bool same = true;
@@ -205,15 +205,15 @@ static double file_distance(const SafeFile *a, const SafeFile *b)
 
         if (!u || u->end - u->begin != bytes || t->dtype != PLAN_F32)
             fail_msg("%s is not in both files alike", t->name);
-        same &= memcmp(a->map + t->begin, b->map + u->begin, bytes) == 0;
-        add_distance((const float *)(const void *)(a->map + t->begin),
-                     (const float *)(const void *)(b->map + u->begin),
+        same &= memcmp(safe_bytes(a, t), safe_bytes(b, u), bytes) == 0;
+        add_distance((const float *)(const void *)safe_bytes(a, t),
+                     (const float *)(const void *)safe_bytes(b, u),
                      bytes / sizeof(float), &square, &distance);
     }
     return same ? 0 : fmax(sqrt(distance / square), 1e-300);
 }
 
-static void open_file(const char *path, SafeFile *out)
+static void open_file(const char *path, SafeSet *out)
 {
     Status failed = safe_open(path, out);
 
@@ -223,7 +223,7 @@ static void open_file(const char *path, SafeFile *out)
 
 void case_same_file(const char *path, const char *other, double limit)
 {
-    SafeFile a, b;
+    SafeSet a, b;
     double distance;
 
     open_file(path, &a);

@@ -96,7 +96,7 @@ static void a_split_is_a_part(void **state)
 
 static void expect_rows(const char *path, const char *name, int64_t rows)
 {
-    SafeFile f;
+    SafeSet f;
     const SafeTensor *t;
     Status failed = safe_open(path, &f);
 

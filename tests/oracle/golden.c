@@ -70,7 +70,7 @@ static void compare_steps(const json_t *golden, const char *path)
 
 /* ---- gradients ----------------------------------------------------------- */
 
-static void compare_gradient(const SafeFile *f, const SafeTensor *t,
+static void compare_gradient(const SafeSet *f, const SafeTensor *t,
                              const json_t *golden)
 {
     double norm = number(json_array_get(golden, 0), t->name);
@@ -78,7 +78,7 @@ static void compare_gradient(const SafeFile *f, const SafeTensor *t,
     double square = 0, sum = 0;
 
     for (int64_t i = 0; i < (int64_t)(t->end - t->begin) / 4; i++) {
-        double g = (double)state_fetch(t->dtype, f->map + t->begin, i);
+        double g = (double)state_fetch(t->dtype, safe_bytes(f, t), i);
         square += g * g;
         sum += g * cos((double)i);
     }
@@ -89,7 +89,7 @@ static void compare_gradient(const SafeFile *f, const SafeTensor *t,
 static void compare_gradients(const json_t *golden, const char *path)
 {
     const json_t *gradients = json_object_get(golden, "gradients");
-    SafeFile f;
+    SafeSet f;
     Status status = safe_open(path, &f);
 
     if (status)

@@ -142,21 +142,21 @@ static int64_t elements(const SafeTensor *t)
 }
 
 /* |b - a| / |a|; 0 if both are 0. */
-static double distance(const SafeFile *fa, const SafeTensor *a,
-                       const SafeFile *fb, const SafeTensor *b)
+static double distance(const SafeSet *fa, const SafeTensor *a,
+                       const SafeSet *fb, const SafeTensor *b)
 {
     double square = 0, gap = 0;
 
     for (int64_t i = 0; i < elements(a); i++) {
-        double x = (double)state_fetch(a->dtype, fa->map + a->begin, i);
-        double y = (double)state_fetch(b->dtype, fb->map + b->begin, i);
+        double x = (double)state_fetch(a->dtype, safe_bytes(fa, a), i);
+        double y = (double)state_fetch(b->dtype, safe_bytes(fb, b), i);
         square += x * x;
         gap += (y - x) * (y - x);
     }
     return gap == 0 ? 0 : sqrt(gap / square);
 }
 
-static void open_tensors(const char *dir, const char *name, SafeFile *out)
+static void open_tensors(const char *dir, const char *name, SafeSet *out)
 {
     char path[512];
 
@@ -171,7 +171,7 @@ static void open_tensors(const char *dir, const char *name, SafeFile *out)
 static void compare_tensors(const char *const dirs[2], const char *name,
                             double limit)
 {
-    SafeFile f[2];
+    SafeSet f[2];
 
     for (int i = 0; i < 2; i++)
         open_tensors(dirs[i], name, &f[i]);

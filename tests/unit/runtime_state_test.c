@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <stdlib.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -156,6 +157,15 @@ static void add_fused(PlanBuilder *b, PlanSplit split, uint64_t pitch)
                    splits);
 }
 
+static void rank_load(Rank *r, PlanBuilder *b, uint32_t rank)
+{
+    plan_segment_begin(b, "main");
+    r->plan = tiny_load(b);
+    r->memory = malloc(ARENA);
+    memset(r->memory, 0x55, ARENA);
+    r->state = (State){&r->plan, rank, r, rank_pointer, 1};
+}
+
 static void rank_open_with(Rank *r, uint32_t rank, uint32_t world,
                            uint64_t pitch)
 {
@@ -165,11 +175,16 @@ static void rank_open_with(Rank *r, uint32_t rank, uint32_t world,
 
     add_embedding(b, split);
     add_fused(b, split, pitch);
-    plan_segment_begin(b, "main");
-    r->plan = tiny_load(b);
-    r->memory = malloc(ARENA);
-    memset(r->memory, 0x55, ARENA);
-    r->state = (State){&r->plan, rank, r, rank_pointer, 1};
+    rank_load(r, b, rank);
+}
+
+/* One rank that has the embedding and nothing else. */
+static void rank_open_table(Rank *r)
+{
+    PlanBuilder *b = tiny_builder(1, ARENA);
+
+    add_embedding(b, (PlanSplit){0, 0});
+    rank_load(r, b, 0);
 }
 
 /* The embedding of 16 rows as a row of 64 elements, of which three ranks hold
@@ -195,11 +210,7 @@ static void rank_open_share(Rank *r, uint32_t rank)
                                 .held = 22,
                                 .share = plan_add_list(b, &dp, 1)},
                    splits);
-    plan_segment_begin(b, "main");
-    r->plan = tiny_load(b);
-    r->memory = malloc(ARENA);
-    memset(r->memory, 0x55, ARENA);
-    r->state = (State){&r->plan, rank, r, rank_pointer, 1};
+    rank_load(r, b, rank);
 }
 
 static void rank_open(Rank *r, uint32_t rank, uint32_t world)
@@ -211,6 +222,53 @@ static void rank_close(Rank *r)
 {
     free(r->memory);
     plan_free(&r->plan);
+}
+
+static char folder[] = "/tmp/megac_state_XXXXXX";
+
+static int enter(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    char command[64];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return chdir("/") == 0 && system(command) == 0 ? 0 : -1;
+}
+
+/* To STEM.safetensors, in parts if there are more bytes. */
+static void save_field(const Rank *r, const char *stem, uint64_t part_bytes,
+                       PlanFieldKind kind)
+{
+    StateFiles to = {".", stem, part_bytes};
+
+    assert_null(state_save(&r->state, &to, kind));
+}
+
+static void save(const Rank *r, const char *stem, uint64_t part_bytes)
+{
+    save_field(r, stem, part_bytes, PLAN_FIELD_PARAM);
+}
+
+static Status load_field(const Rank *r, const char *path, PlanFieldKind kind)
+{
+    SafeSet set;
+    Status s;
+
+    STATUS_TRY(safe_open(path, &set));
+    s = state_load(&r->state, &set, kind);
+    safe_close(&set);
+    return s;
+}
+
+static Status load(const Rank *r, const char *path)
+{
+    return load_field(r, path, PLAN_FIELD_PARAM);
 }
 
 static void layouts_start_equal(void **state)
@@ -242,14 +300,13 @@ static void layouts_start_equal(void **state)
 static void shares_start_equal(void **state)
 {
     const char zeros[2 * 4] = {0};
-    char path[64], drawn[22 * 4];
+    char drawn[22 * 4];
     Rank one, third;
 
     (void)state;
-    snprintf(path, sizeof path, "/tmp/megac_state_%d_shares", (int)getpid());
-    rank_open(&one, 0, 1);
+    rank_open_table(&one);
     assert_null(state_init(&one.state, 1234));
-    assert_null(state_save(&one.state, path, PLAN_FIELD_PARAM));
+    save(&one, "shares", 0);
     for (uint32_t rank = 0; rank < 3; rank++) {
         size_t bytes = rank < 2 ? 22 * 4 : 20 * 4;
         rank_open_share(&third, rank);
@@ -260,12 +317,10 @@ static void shares_start_equal(void **state)
         assert_int_equal(third.memory[22 * 4], 0x55);
         memcpy(drawn, third.memory, sizeof drawn);
         memset(third.memory, 0, sizeof drawn);
-        /* it has more tensors */
-        status_drop(state_load(&third.state, path, PLAN_FIELD_PARAM));
+        assert_null(load(&third, "shares.safetensors"));
         assert_memory_equal(third.memory, drawn, sizeof drawn);
         rank_close(&third);
     }
-    unlink(path);
     rank_close(&one);
 }
 
@@ -293,21 +348,15 @@ static void initial_values(void **state)
     rank_close(&one);
 }
 
-static void temporary(char *out, size_t cap, const char *name)
-{
-    snprintf(out, cap, "/tmp/megac_state_%d_%s", (int)getpid(), name);
-}
-
 /* What lies beside others is initialised, saved and loaded as if it lay by
  * itself, and leaves them alone. */
 static void gaps_are_left_alone(void **state)
 {
-    char gap[16], path[64];
+    char gap[16];
     Rank dense, apart;
 
     (void)state;
     memset(gap, 0x55, sizeof gap);
-    temporary(path, sizeof path, "gaps");
     rank_open(&dense, 0, 1);
     rank_open_with(&apart, 0, 1, 64);
     assert_null(state_init(&dense.state, 9));
@@ -318,12 +367,11 @@ static void gaps_are_left_alone(void **state)
                             dense.memory + layer + g * 48, 48);
         assert_memory_equal(apart.memory + layer + g * 64 + 48, gap, 16);
     }
-    assert_null(state_save(&apart.state, path, PLAN_FIELD_PARAM));
+    save(&apart, "gaps", 0);
     assert_null(state_init(&dense.state, 10));
-    assert_null(state_load(&dense.state, path, PLAN_FIELD_PARAM));
+    assert_null(load(&dense, "gaps.safetensors"));
     assert_memory_equal(dense.memory + 4096 + 128 + 48,
                         apart.memory + 4096 + 128 + 64, 48);
-    unlink(path);
     rank_close(&dense);
     rank_close(&apart);
 }
@@ -332,23 +380,21 @@ static void gaps_are_left_alone(void **state)
  * and comes back into both halves of two ranks. */
 static void files_keep_the_model(void **state)
 {
-    char path[64];
     float k[24], file[48];
     Rank one, half;
-    SafeFile f;
+    SafeSet f;
 
     (void)state;
-    temporary(path, sizeof path, "model");
     rank_open(&one, 0, 1);
     assert_null(state_init(&one.state, 3));
-    assert_null(state_save(&one.state, path, PLAN_FIELD_PARAM));
-    assert_null(safe_open(path, &f));
+    save(&one, "model", 0);
+    assert_null(safe_open("model.safetensors", &f));
     assert_int_equal(f.n, 3);
     const SafeTensor *t = safe_find(&f, "h.5.c_attn");
     assert_non_null(t);
     assert_int_equal(t->rows, 4);
     assert_int_equal(t->columns, 12);
-    memcpy(file, f.map + t->begin, sizeof file);
+    memcpy(file, safe_bytes(&f, t), sizeof file);
     memcpy(k, one.memory + 4096 + 128, sizeof k);
     for (int gd = 0; gd < 6; gd++)
         for (int h = 0; h < 4; h++)
@@ -357,7 +403,7 @@ static void files_keep_the_model(void **state)
     for (uint32_t rank = 0; rank < 2; rank++) {
         rank_open(&half, rank, 2);
         assert_null(state_init(&half.state, 4));
-        assert_null(state_load(&half.state, path, PLAN_FIELD_PARAM));
+        assert_null(load(&half, "model.safetensors"));
         assert_memory_equal(half.memory, one.memory + rank * 64, 64);
         assert_memory_equal(half.memory + 1024, one.memory + 1024 + rank * 128,
                             128);
@@ -365,7 +411,6 @@ static void files_keep_the_model(void **state)
                             48);
         rank_close(&half);
     }
-    unlink(path);
     rank_close(&one);
 }
 
@@ -373,34 +418,56 @@ static void files_keep_the_model(void **state)
  * alone: what one rank saved lies in the halves of two. */
 static void moments_are_apart(void **state)
 {
-    char path[64];
     float m[24];
     Rank one, half;
-    SafeFile f;
+    SafeSet f;
 
     (void)state;
-    temporary(path, sizeof path, "moments");
     rank_open(&one, 0, 1);
     assert_null(state_init(&one.state, 3));
     for (int i = 0; i < 24; i++)
         m[i] = 0.5f * (float)i;
     memcpy(one.memory + MOMENTS + 128, m, sizeof m);
-    assert_null(state_save(&one.state, path, PLAN_FIELD_M));
-    assert_null(safe_open(path, &f));
+    save_field(&one, "moments", 0, PLAN_FIELD_M);
+    assert_null(safe_open("moments.safetensors", &f));
     assert_int_equal(f.n, 2);
     assert_null(safe_find(&f, "wte"));
     safe_close(&f);
     for (uint32_t rank = 0; rank < 2; rank++) {
         rank_open(&half, rank, 2);
         assert_null(state_init(&half.state, 3));
-        assert_null(state_load(&half.state, path, PLAN_FIELD_M));
+        assert_null(
+            load_field(&half, "moments.safetensors", PLAN_FIELD_M));
         assert_memory_equal(half.memory + MOMENTS + 128, m + rank * 12, 48);
         assert_memory_equal(half.memory + 4096 + 128,
                             one.memory + 4096 + 128 + rank * 48, 48);
         rank_close(&half);
     }
-    unlink(path);
     rank_close(&one);
+}
+
+/* The same files in parts: 160 bytes of the table, 192 of each layer. */
+static void parts_keep_the_model(void **state)
+{
+    Rank one, again;
+    SafeSet set;
+
+    (void)state;
+    rank_open(&one, 0, 1);
+    rank_open(&again, 0, 1);
+    assert_null(state_init(&one.state, 3));
+    assert_null(state_init(&again.state, 4));
+    save(&one, "parts", 200);
+    assert_null(safe_open_in(".", "parts", &set));
+    assert_int_equal(set.nparts, 3);
+    assert_int_equal(safe_total(&set), 160 + 2 * 192);
+    safe_close(&set);
+    assert_null(load(&again, "parts.safetensors.index.json"));
+    assert_memory_equal(again.memory + 1024, one.memory + 1024, 160);
+    assert_memory_equal(again.memory + 4096, one.memory + 4096, 96);
+    assert_int_equal(system("test -z \"$(find . -name '*.tmp')\""), 0);
+    rank_close(&one);
+    rank_close(&again);
 }
 
 /* ---- damaged files ------------------------------------------------------- */
@@ -408,24 +475,21 @@ static void moments_are_apart(void **state)
 static void refuse_header(const char *header, const char *message)
 {
     uint64_t n = strlen(header);
-    char path[64];
-    SafeFile f;
+    SafeSet f;
     FILE *file;
     Status s;
 
-    temporary(path, sizeof path, "bad");
-    file = fopen(path, "wb");
+    file = fopen("bad", "wb");
     assert_non_null(file);
     fwrite(&n, 8, 1, file);
     fputs(header, file);
     fwrite("12345678", 1, 8, file);
     fclose(file);
-    s = safe_open(path, &f);
+    s = safe_open("bad", &f);
     assert_int_equal(status_code(s), STATUS_INPUT);
     if (!strstr(status_text(s), message))
         fail_msg("'%s' lacks '%s'", status_text(s), message);
     status_drop(s);
-    unlink(path);
 }
 
 #define ENTRY(dtype, shape, offsets)                                           \
@@ -457,28 +521,25 @@ static void wrong_models(void **state)
     static const char header[] =
         "{\"wte\":" ENTRY("BF16", "[2,2]", "[0,8]") "}";
     uint64_t n = strlen(header);
-    char path[64];
     FILE *file;
     Rank one;
     Status s;
 
     (void)state;
-    temporary(path, sizeof path, "wrong");
-    file = fopen(path, "wb");
+    file = fopen("bad", "wb");
     assert_non_null(file);
     fwrite(&n, 8, 1, file);
     fputs(header, file);
     fwrite("12345678", 1, 8, file);
     fclose(file);
     rank_open(&one, 0, 1);
-    s = state_load(&one.state, path, PLAN_FIELD_PARAM);
+    s = load(&one, "bad");
     assert_non_null(strstr(status_text(s), "tensor wte is [2, 2], the model "
                                            "needs [10, 4]"));
     status_drop(s);
-    s = state_load(&one.state, "/no/such/file", PLAN_FIELD_PARAM);
+    s = load(&one, "/no/such/file");
     assert_int_equal(status_code(s), STATUS_INPUT);
     status_drop(s);
-    unlink(path);
     rank_close(&one);
 }
 
@@ -495,9 +556,10 @@ int main(void)
         cmocka_unit_test(initial_values),
         cmocka_unit_test(files_keep_the_model),
         cmocka_unit_test(moments_are_apart),
+        cmocka_unit_test(parts_keep_the_model),
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(wrong_models),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, enter, leave);
 }
