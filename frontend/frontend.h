@@ -141,6 +141,7 @@ typedef struct {
     const ScheduleFile *schedule_file;
     const Hardware *hardware; /* that target.hardware names; NULL: local */
     Loc *locs; /* by row of schema.def */
+    Loc by_default; /* that of every value that nobody gave */
 } Spec;
 #undef SECTION
 #undef KEY
@@ -236,6 +237,8 @@ uint32_t spec_borders(const Spec *s, int64_t *out);
 
 /* The normal form: YAML with every key, which parses to the same Spec. */
 void spec_print(const Spec *s, Buf *out);
+/* Of it, only what was given: the rest follows from it again. */
+void spec_print_given(const Spec *s, Buf *out);
 /* JSON Schema, draft 7, of the YAML. */
 void schema_json(Buf *out);
 /* docs/SCHEMA.md. */

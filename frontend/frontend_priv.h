@@ -67,6 +67,8 @@ extern const uint32_t schema_num_rows;
 
 /* "base" of "model.rope.base". */
 const char *path_name(const char *path);
+/* Whether a path is one of a section, or of a section in it. */
+bool path_is_inside(const char *section, const char *path);
 
 bool spelling_next(const char **cursor, Spelling *out);
 bool spelling_is(const Spelling *spelling, const char *name);
@@ -101,6 +103,22 @@ Node *yaml_read_text(Arena *a, Diag *d, const char *name, const char *text,
 /* "a.b=c" as the map {a: {b: c}}. */
 Node *yaml_read_set(Arena *a, Diag *d, const char *argument);
 bool node_is_null(const Node *n);
+/* JSON, of which the YAML reader knows the places. */
+Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
+                     size_t len);
+
+/* ---- node.c: trees without a text --------------------------------------- */
+
+Node *node_map(Arena *a, Loc loc);
+void node_append(Node *parent, Node *child);
+/* NULL if the map has none of that name. */
+const Node *node_child(const Node *map, const char *name);
+/* Puts a value under "model.rope.base", with the blocks around it. */
+void node_put(Arena *a, Node *root, const char *path, const char *text,
+              Loc loc);
+
+/* load.c: the same from a tree of keys. */
+Spec *spec_from_tree(Arena *a, Diag *d, const char *name, Node *root);
 
 /* ---- configs.c: files that ship with megac ------------------------------ */
 

@@ -51,13 +51,6 @@ static void key_merge(Loader *l, const Key *key, const Node *n,
     *raw = (Raw){n, *spelling, l->layer};
 }
 
-static bool path_is_inside(const char *section, const char *path)
-{
-    size_t n = strlen(section);
-
-    return strncmp(section, path, n) == 0 && path[n] == '.';
-}
-
 /* `moe: null` takes back what an included file said about the section. */
 static void section_clear(Loader *l, const char *section)
 {
@@ -289,6 +282,7 @@ static Spec *spec_finish(Loader *l, const char *name)
     if (!diag_errors(l->diag))
         required_check(l, diag_loc_named(l->diag, name));
     s->locs = arena_array(l->arena, Loc, schema_num_keys);
+    s->by_default = by_default;
     for (uint32_t i = 0; i < schema_num_keys; i++)
         key_load(l, &schema_keys[i], by_default, s);
     if (diag_errors(l->diag))
@@ -340,4 +334,13 @@ Spec *spec_parse(Arena *a, Diag *d, const char *name, const char *text,
     s = loader_run(&l, name, &copy, sets, nsets);
     buf_free(&copy);
     return s;
+}
+
+Spec *spec_from_tree(Arena *a, Diag *d, const char *name, Node *root)
+{
+    Loader l = {.arena = a, .diag = d};
+
+    l.raw = arena_array(a, Raw, schema_num_keys);
+    document_merge(&l, name, root);
+    return l.broken ? NULL : spec_finish(&l, name);
 }

@@ -173,35 +173,59 @@ bool value_is_default(Arena *a, Diag *d, const Key *key, const Spec *s)
 
 /* ---- the whole ---------------------------------------------------------- */
 
-static bool section_is_off(const Spec *s, const char *path)
+/* Which keys are printed. */
+typedef bool (*Shown)(const Spec *s, const Key *key);
+
+static bool is_on(const Spec *s, const Key *key)
 {
-    return strcmp(path, "model.moe") == 0 && s->model.moe.num_experts == 0;
+    return strcmp(key->section, "model.moe") != 0 ||
+           s->model.moe.num_experts > 0;
+}
+
+static bool is_given(const Spec *s, const Key *key)
+{
+    return s->locs[key - schema_keys].i != s->by_default.i;
+}
+
+static bool section_is_shown(const Spec *s, const char *section, Shown shown)
+{
+    for (uint32_t i = 0; i < schema_num_keys; i++)
+        if (path_is_inside(section, schema_keys[i].path) &&
+            shown(s, &schema_keys[i]))
+            return true;
+    return false;
 }
 
 static void line_print(const Spec *s, const Key *key, int indent, Buf *out)
 {
-    if (section_is_off(s, key->section))
-        return;
     buf_printf(out, "%*s%s: ", indent, "", key->name);
     value_print(key, s, out);
     buf_puts(out, "\n");
 }
 
-void spec_print(const Spec *s, Buf *out)
+static void print_shown(const Spec *s, Shown shown, Buf *out)
 {
     int indent = 0;
 
     buf_puts(out, "version: 1\n");
     for (uint32_t i = 0; i < schema_num_rows; i++) {
         const Row *row = &schema_rows[i];
-        if (row->key) {
-            line_print(s, schema_key(row->key), indent, out);
-        } else if (row->open) {
-            if (!section_is_off(s, row->open))
-                buf_printf(out, "%*s%s:\n", indent, "", path_name(row->open));
-            indent += 2;
-        } else {
-            indent -= 2;
-        }
+        const Key *key = row->key ? schema_key(row->key) : NULL;
+        if (key && shown(s, key))
+            line_print(s, key, indent, out);
+        if (row->open && section_is_shown(s, row->open, shown))
+            buf_printf(out, "%*s%s:\n", indent, "", path_name(row->open));
+        if (!key)
+            indent += row->open ? 2 : -2;
     }
+}
+
+void spec_print(const Spec *s, Buf *out)
+{
+    print_shown(s, is_on, out);
+}
+
+void spec_print_given(const Spec *s, Buf *out)
+{
+    print_shown(s, is_given, out);
 }

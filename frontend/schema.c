@@ -136,6 +136,13 @@ const char *path_name(const char *path)
     return dot ? dot + 1 : path;
 }
 
+bool path_is_inside(const char *section, const char *path)
+{
+    size_t n = strlen(section);
+
+    return strncmp(section, path, n) == 0 && path[n] == '.';
+}
+
 /* ---- looking up --------------------------------------------------------- */
 
 const Key *schema_key(const char *path)

@@ -1,0 +1,416 @@
+/* hf_rules.c - keys of config.json whose meaning depends on other keys.
+ *
+ * Each rule reads what its family has of such keys and puts the settings that
+ * they mean together, or reports why megac has none: which layers have
+ * experts, which see a window, how rotary frequencies are scaled.
+ */
+#include "frontend/hf_priv.h"
+
+/* ---- activation and dropout ---------------------------------------------- */
+
+static const struct {
+    const char *word; /* transformers': ACT2FN */
+    bool gated;       /* the MLP of the family has a gate */
+    const char *activation;
+} activations[] = {
+    {"silu", true, "swiglu"},        {"swish", true, "swiglu"},
+    {"gelu", true, "geglu"},         {"gelu_new", false, "gelu_tanh"},
+    {"gelu", false, "gelu"},         {"gelu_pytorch_tanh", false, "gelu_tanh"},
+    {"silu", false, "silu"},         {"swish", false, "silu"},
+    {"relu", false, "relu"},         {"relu2", false, "relu2"},
+};
+
+static void activation_rule(Hf *hf)
+{
+    bool gated = hf_get(hf, "hidden_act") != NULL;
+    const char *name = gated ? "hidden_act" : "activation_function";
+    const Node *n = hf_get(hf, name);
+    Buf words = {0};
+
+    for (size_t i = 0; i < MC_LEN(activations); i++) {
+        if (activations[i].gated != gated)
+            continue;
+        if (n->kind == NODE_SCALAR && !strcmp(n->text, activations[i].word)) {
+            hf_put(hf, "model.activation", activations[i].activation, n->loc);
+            buf_free(&words);
+            return;
+        }
+        buf_printf(&words, "%s%s", words.len ? ", " : "", activations[i].word);
+    }
+    hf_reject(hf, name, n, "only %s can be expressed", buf_str(&words));
+    buf_free(&words);
+}
+
+static bool same_number(const Node *a, const Node *b)
+{
+    double x, y;
+
+    return a->kind == NODE_SCALAR && b->kind == NODE_SCALAR &&
+           str_to_double(a->text, &x) && str_to_double(b->text, &y) &&
+           !(x < y || x > y);
+}
+
+static void dropout_rule(Hf *hf)
+{
+    const Node *embedding = hf_get(hf, "embd_pdrop");
+    const Node *residual = hf_get(hf, "resid_pdrop");
+
+    if (!embedding || same_number(embedding, residual))
+        return;
+    hf_reject(hf, "embd_pdrop", embedding,
+              "the same share as of residual sums (resid_pdrop) is dropped of "
+              "the embedding");
+    diag_note(hf->diag, residual->loc, "resid_pdrop = %s",
+              residual->kind == NODE_SCALAR ? residual->text : "[…]");
+}
+
+/* attention_bias of LLaMA means its output projection too. */
+static void bias_rule(Hf *hf)
+{
+    bool attention, mlp;
+
+    if (!hf_get(hf, "mlp_bias") || !hf_bool(hf, "attention_bias", &attention) ||
+        !hf_bool(hf, "mlp_bias", &mlp) || attention == mlp)
+        return;
+    hf_reject(hf, "attention_bias", hf_get(hf, "attention_bias"),
+              "biases of the attention output and of the MLP are there "
+              "together or not at all");
+    diag_note(hf->diag, hf_get(hf, "mlp_bias")->loc, "mlp_bias = %s",
+              mlp ? "true" : "false");
+}
+
+/* ---- rotary positions ---------------------------------------------------- */
+
+static const struct {
+    const char *word;
+    const char *type;
+    const char *keys; /* each of which it needs */
+} scalings[] = {
+    {"default", "none", ""},
+    {"linear", "linear", "factor"},
+    {"llama3", "llama3",
+     "factor low_freq_factor high_freq_factor "
+     "original_max_position_embeddings"},
+};
+
+static bool is_in(const char *words, const char *name)
+{
+    const char *cursor = words;
+    Spelling s;
+
+    while (spelling_next(&cursor, &s))
+        if (spelling_is(&s, name))
+            return true;
+    return false;
+}
+
+/* The row of scalings that `map` names; MC_LEN(scalings) after an error.
+ * Without a name it is the default. */
+static size_t scaling_find(const Hf *hf, const char *key, const Node *map)
+{
+    const Node *old = node_child(map, "type");
+    const Node *n = node_child(map, "rope_type");
+    size_t i = 0;
+
+    if (n && old && strcmp(n->text ? n->text : "", old->text ? old->text : ""))
+        hf_reject(hf, arena_printf(hf->arena, "%s.type", key), old,
+                  "rope_type says otherwise");
+    n = n ? n : old;
+    if (!n)
+        return 0;
+    while (i < MC_LEN(scalings) &&
+           (n->kind != NODE_SCALAR || strcmp(scalings[i].word, n->text)))
+        i++;
+    if (i == MC_LEN(scalings))
+        hf_reject(hf, arena_printf(hf->arena, "%s.%s", key, n->name), n,
+                  "only default, linear, llama3 can be expressed");
+    return i;
+}
+
+static void scaling_put(Hf *hf, const char *key, const Node *n, size_t kind)
+{
+    const char *name = arena_printf(hf->arena, "%s.%s", key, n->name);
+    double number;
+
+    if (!is_in(scalings[kind].keys, n->name))
+        hf_reject(hf, name, n, "not known of rope_type %s",
+                  scalings[kind].word);
+    else if (n->kind != NODE_SCALAR || n->quoted ||
+             !str_to_double(n->text, &number))
+        hf_reject(hf, name, n, "a number is expected");
+    else
+        hf_put(hf,
+               arena_printf(hf->arena, "model.rope.scaling.%s", n->name),
+               n->text, n->loc);
+}
+
+static void scaling_require(const Hf *hf, const char *key, const Node *map,
+                            size_t kind)
+{
+    const char *cursor = scalings[kind].keys;
+    Spelling s;
+
+    while (spelling_next(&cursor, &s)) {
+        const char *name = arena_strndup(hf->arena, s.text, (size_t)s.len);
+        if (!node_child(map, name))
+            diag_error(hf->diag, map->loc, "MC0008",
+                       "%s.%s is required with rope_type %s", key, name,
+                       scalings[kind].word);
+    }
+}
+
+/* rope_scaling, or rope_parameters, which holds the base too. */
+static void scaling_rule(Hf *hf, const char *key, const Node *map)
+{
+    size_t kind;
+
+    if (map->kind != NODE_MAP) {
+        hf_reject(hf, key, map, "an object is expected");
+        return;
+    }
+    kind = scaling_find(hf, key, map);
+    if (kind == MC_LEN(scalings))
+        return;
+    hf_put(hf, "model.rope.scaling.type", scalings[kind].type, map->loc);
+    for (const Node *n = map->first; n; n = n->next)
+        if (!is_in("rope_type type rope_theta", n->name))
+            scaling_put(hf, key, n, kind);
+    scaling_require(hf, key, map, kind);
+}
+
+/* The base stands beside rope_scaling, in rope_parameters, or in both. */
+static void base_rule(Hf *hf, const Node *map)
+{
+    const Node *beside = hf_get(hf, "rope_theta");
+    const Node *inside =
+        map->kind == NODE_MAP ? node_child(map, "rope_theta") : NULL;
+    const Node *n = inside ? inside : beside;
+    double number;
+
+    if (inside && beside->loc.i != hf->by_family.i &&
+        !same_number(inside, beside)) {
+        hf_reject(hf, "rope_theta", beside, "rope_parameters says otherwise");
+        diag_note(hf->diag, inside->loc, "here");
+    }
+    if (n->kind != NODE_SCALAR || n->quoted || !str_to_double(n->text, &number))
+        hf_reject(hf, "rope_theta", n, "a number is expected");
+    else
+        hf_put(hf, "model.rope.base", n->text, n->loc);
+}
+
+static void rope_rule(Hf *hf)
+{
+    const Node *scaling = hf_get(hf, "rope_scaling");
+    const Node *parameters = hf_get(hf, "rope_parameters");
+    bool old, new;
+
+    if (!scaling)
+        return;
+    old = !node_is_null(scaling);
+    new = !node_is_null(parameters);
+    if (old && new) {
+        hf_reject(hf, "rope_scaling", scaling,
+                  "rope_parameters says the same in another way; keep one");
+        return;
+    }
+    base_rule(hf, new ? parameters : scaling);
+    if (old || new)
+        scaling_rule(hf, new ? "rope_parameters" : "rope_scaling",
+                     new ? parameters : scaling);
+}
+
+/* ---- windows ------------------------------------------------------------- */
+
+/* What every element of layer_types is; NULL if they differ, which is reported.
+ */
+static const char *types_all(const Hf *hf, const Node *types)
+{
+    const char *first = types->first ? types->first->text : NULL;
+    const Node *n = types->first;
+
+    while (n && first && n->kind == NODE_SCALAR && !strcmp(n->text, first))
+        n = n->next;
+    if (first && !n && is_in("full_attention sliding_attention", first))
+        return first;
+    hf_reject(hf, "layer_types", n ? n : types,
+              "all layers are full_attention, or all sliding_attention");
+    return NULL;
+}
+
+/* Whether the first max_window_layers see everything, and the others not. */
+static bool layers_slide(const Hf *hf)
+{
+    const Node *n = hf_get(hf, "max_window_layers");
+    int64_t full, layers;
+
+    if (!n || !hf_int(hf, "max_window_layers", &full) ||
+        !hf_int(hf, "num_hidden_layers", &layers) || full <= 0)
+        return true;
+    if (full < layers)
+        hf_reject(hf, "max_window_layers", n,
+                  "all %lld layers see the same window", (long long)layers);
+    return false;
+}
+
+static bool window_is_used(const Hf *hf)
+{
+    const Node *types = hf_get(hf, "layer_types");
+    const char *all;
+    bool use = true;
+
+    if (types && !node_is_null(types)) {
+        all = types_all(hf, types);
+        return all && !strcmp(all, "sliding_attention");
+    }
+    if (hf_get(hf, "use_sliding_window") &&
+        (!hf_bool(hf, "use_sliding_window", &use) || !use))
+        return false;
+    return layers_slide(hf);
+}
+
+static void window_rule(Hf *hf)
+{
+    const Node *n = hf_get(hf, "sliding_window");
+    int64_t window;
+
+    if (!n || node_is_null(n) || !window_is_used(hf))
+        return;
+    if (hf_int(hf, "sliding_window", &window))
+        hf_put(hf, "model.sliding_window", n->text, n->loc);
+}
+
+/* ---- experts ------------------------------------------------------------- */
+
+/* Sets the places that mlp_only_layers names to 0. */
+static void dense_layers(const Hf *hf, bool *experts, int64_t layers)
+{
+    const Node *list = hf_get(hf, "mlp_only_layers");
+    int64_t layer;
+
+    if (list->kind != NODE_LIST && !node_is_null(list))
+        hf_reject(hf, "mlp_only_layers", list, "a list is expected");
+    for (const Node *n = list->first; n; n = n->next) {
+        bool ok = n->kind == NODE_SCALAR && str_to_int(n->text, &layer) &&
+                  layer >= 0 && layer < layers;
+        if (ok)
+            experts[layer] = false;
+        else
+            hf_reject(hf, "mlp_only_layers", n,
+                      "a layer from 0 to %lld is expected",
+                      (long long)layers - 1);
+    }
+}
+
+/* transformers counts layers from 1 for decoder_sparse_step … */
+static bool qwen_layers(const Hf *hf, bool *experts, int64_t layers)
+{
+    int64_t step;
+
+    if (!hf_int(hf, "decoder_sparse_step", &step))
+        return false;
+    if (step < 1) {
+        hf_reject(hf, "decoder_sparse_step", hf_get(hf, "decoder_sparse_step"),
+                  "at least 1 is expected");
+        return false;
+    }
+    for (int64_t i = 0; i < layers; i++)
+        experts[i] = (i + 1) % step == 0;
+    dense_layers(hf, experts, layers);
+    return true;
+}
+
+/* … and from 0 for moe_layer_freq. */
+static bool deepseek_layers(const Hf *hf, bool *experts, int64_t layers)
+{
+    int64_t first, step;
+
+    if (!hf_int(hf, "first_k_dense_replace", &first) ||
+        !hf_int(hf, "moe_layer_freq", &step))
+        return false;
+    if (step < 1) {
+        hf_reject(hf, "moe_layer_freq", hf_get(hf, "moe_layer_freq"),
+                  "at least 1 is expected");
+        return false;
+    }
+    for (int64_t i = 0; i < layers; i++)
+        experts[i] = i >= first && i % step == 0;
+    return true;
+}
+
+/* Runs as Megatron writes them: "[0]*1+[1]*27". */
+static const char *pattern_text(const Hf *hf, const bool *experts,
+                                int64_t layers)
+{
+    Buf text = {0};
+    const char *result;
+    int64_t end;
+
+    for (int64_t i = 0; i < layers; i = end) {
+        for (end = i; end < layers && experts[end] == experts[i];)
+            end++;
+        buf_printf(&text, "%s[%d]*%lld", i ? "+" : "(", experts[i],
+                   (long long)(end - i));
+    }
+    buf_puts(&text, ")");
+    result = arena_strdup(hf->arena, buf_str(&text));
+    buf_free(&text);
+    return result;
+}
+
+static void layers_rule(Hf *hf)
+{
+    bool qwen = hf_get(hf, "decoder_sparse_step") != NULL;
+    const Node *at = hf_get(hf, qwen ? "mlp_only_layers"
+                                     : "first_k_dense_replace");
+    int64_t layers, all = 0;
+    bool *experts;
+
+    if (!at || !hf_int(hf, "num_hidden_layers", &layers) || layers < 1 ||
+        layers > 65536)
+        return;
+    experts = arena_array(hf->arena, bool, layers);
+    if (!(qwen ? qwen_layers : deepseek_layers)(hf, experts, layers))
+        return;
+    for (int64_t i = 0; i < layers; i++)
+        all += experts[i];
+    hf_put(hf, "model.moe.layer_freq",
+           all == layers ? "1" : pattern_text(hf, experts, layers), at->loc);
+}
+
+/* DeepSeek's shared experts are one of so many times the width. */
+static void shared_rule(Hf *hf)
+{
+    const Node *n = hf_get(hf, "n_shared_experts");
+    int64_t count, width, product;
+
+    if (!n || node_is_null(n) || !hf_int(hf, "n_shared_experts", &count) ||
+        !hf_int(hf, "moe_intermediate_size", &width))
+        return;
+    if (__builtin_mul_overflow(count, width, &product))
+        product = INT64_MAX;
+    hf_put(hf, "model.moe.shared_ffn_hidden_size",
+           arena_printf(hf->arena, "%lld", (long long)product), n->loc);
+}
+
+static void balance_rule(Hf *hf)
+{
+    bool by_sequence;
+
+    if (hf_get(hf, "seq_aux") && hf_bool(hf, "seq_aux", &by_sequence))
+        hf_put(hf, "model.moe.balance",
+               by_sequence ? "seq_aux_loss" : "aux_loss",
+               hf_get(hf, "seq_aux")->loc);
+}
+
+/* ---- all ----------------------------------------------------------------- */
+
+void hf_rules(Hf *hf)
+{
+    static void (*const rules[])(Hf *) = {
+        activation_rule, dropout_rule, bias_rule,   rope_rule,
+        window_rule,     layers_rule,  shared_rule, balance_rule,
+    };
+
+    for (size_t i = 0; i < MC_LEN(rules); i++)
+        rules[i](hf);
+}

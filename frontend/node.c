@@ -1,0 +1,63 @@
+/* node.c - trees of nodes that no YAML text stands behind.
+ *
+ * What other formats say becomes the tree that a specification in YAML would
+ * have been read to, so that it goes the same way from there: load.c merges
+ * it, value.c reads it, check.c judges it.  Every value keeps its own place.
+ */
+#include "frontend/frontend_priv.h"
+
+void node_append(Node *parent, Node *child)
+{
+    if (parent->last)
+        parent->last->next = child;
+    else
+        parent->first = child;
+    parent->last = child;
+}
+
+const Node *node_child(const Node *map, const char *name)
+{
+    const Node *n = map->first;
+
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    return n;
+}
+
+Node *node_map(Arena *a, Loc loc)
+{
+    Node *n = arena_new_of(a, Node);
+
+    n->kind = NODE_MAP;
+    n->loc = n->name_loc = loc;
+    return n;
+}
+
+/* The block of that name; made where there is none. */
+static Node *block_of(Arena *a, Node *map, const char *name, Loc loc)
+{
+    Node *n = map->first;
+
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    if (n)
+        return n;
+    n = node_map(a, loc);
+    n->name = name;
+    node_append(map, n);
+    return n;
+}
+
+void node_put(Arena *a, Node *root, const char *path, const char *text, Loc loc)
+{
+    const char *name = path_name(path);
+    Node *block = root, *n = arena_new_of(a, Node);
+
+    for (const char *at = path; at < name; at += strcspn(at, ".") + 1)
+        block = block_of(a, block, arena_strndup(a, at, strcspn(at, ".")), loc);
+    n->kind = NODE_SCALAR;
+    n->name = name;
+    n->text = text;
+    n->loc = n->name_loc = loc;
+    node_append(block, n);
+}
