@@ -64,5 +64,7 @@ bool hf_bool(const Hf *hf, const char *name, bool *out);
 /* ---- hf_rules.c: keys whose meaning depends on others -------------------- */
 
 void hf_rules(Hf *hf);
+/* transformers' word for the activation of an MLP; NULL if it has none. */
+const char *hf_activation(bool gated, SpecActivation activation);
 
 #endif

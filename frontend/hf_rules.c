@@ -11,14 +11,38 @@
 static const struct {
     const char *word; /* transformers': ACT2FN */
     bool gated;       /* the MLP of the family has a gate */
-    const char *activation;
+    SpecActivation activation;
 } activations[] = {
-    {"silu", true, "swiglu"},        {"swish", true, "swiglu"},
-    {"gelu", true, "geglu"},         {"gelu_new", false, "gelu_tanh"},
-    {"gelu", false, "gelu"},         {"gelu_pytorch_tanh", false, "gelu_tanh"},
-    {"silu", false, "silu"},         {"swish", false, "silu"},
-    {"relu", false, "relu"},         {"relu2", false, "relu2"},
+    {"silu", true, ACT_SWIGLU},
+    {"swish", true, ACT_SWIGLU},
+    {"gelu", true, ACT_GEGLU},
+    {"gelu_new", false, ACT_GELU_TANH},
+    {"gelu_pytorch_tanh", false, ACT_GELU_TANH},
+    {"gelu", false, ACT_GELU},
+    {"silu", false, ACT_SILU},
+    {"swish", false, ACT_SILU},
+    {"relu", false, ACT_RELU},
+    {"relu2", false, ACT_RELU2},
 };
+
+const char *hf_activation(bool gated, SpecActivation activation)
+{
+    for (size_t i = 0; i < MC_LEN(activations); i++)
+        if (activations[i].gated == gated &&
+            activations[i].activation == activation)
+            return activations[i].word;
+    return NULL;
+}
+
+/* Our word for it. */
+static const char *activation_word(const Hf *hf, SpecActivation activation)
+{
+    int len;
+    const char *word = option_word(schema_key("model.activation")->options,
+                                   (int)activation, &len);
+
+    return arena_strndup(hf->arena, word, (size_t)len);
+}
 
 static void activation_rule(Hf *hf)
 {
@@ -31,7 +55,8 @@ static void activation_rule(Hf *hf)
         if (activations[i].gated != gated)
             continue;
         if (n->kind == NODE_SCALAR && !strcmp(n->text, activations[i].word)) {
-            hf_put(hf, "model.activation", activations[i].activation, n->loc);
+            hf_put(hf, "model.activation",
+                   activation_word(hf, activations[i].activation), n->loc);
             buf_free(&words);
             return;
         }
