@@ -154,4 +154,9 @@ int64_t attention_scratch(const Module *m, const Node *n, Dialect dialect);
 void emit_job(Emit *e);
 void emit_tensors(Emit *e);
 
+/* ---- package_keep.c ------------------------------------------------------ */
+
+/* Moves what runs made in the output folder `old` over to `dir`. */
+MC_MUST_USE Status package_keep(const char *old, const char *dir);
+
 #endif

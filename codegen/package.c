@@ -8,7 +8,7 @@
  *     DIR/spec.yaml       the normal form of the input
  *
  * Everything is written to DIR.tmp, which then takes DIR's place, so a failure
- * leaves DIR as it was.
+ * leaves DIR as it was.  What runs left in DIR stays (package_keep.c).
  */
 #include "codegen/emit_priv.h"
 
@@ -272,13 +272,36 @@ static bool may_replace(Package *p, const char *dir)
                                     dir));
 }
 
+/* Moves what runs made, and removes the rest. */
+static bool clear_old(Package *p, const char *old, const char *dir)
+{
+    Status s = package_keep(old, dir);
+
+    if (s)
+        return fail_with(p, s);
+    remove_tree(old);
+    return true;
+}
+
+/* An earlier replacement that was cut off left its old folder. */
+static bool finish_earlier(Package *p, const char *old, const char *dir)
+{
+    if (access(old, F_OK) != 0)
+        return true;
+    if (access(dir, F_OK) != 0)
+        return rename(old, dir) == 0 || fail(p, "restore", dir, errno);
+    return clear_old(p, old, dir);
+}
+
 /* Puts the finished folder in the place of an older one. */
 static bool install(Package *p, const char *dir)
 {
     const char *old = arena_printf(p->arena, "%s.old", dir);
-    bool replaces = access(dir, F_OK) == 0;
+    bool replaces;
 
-    remove_tree(old);
+    if (!finish_earlier(p, old, dir))
+        return false;
+    replaces = access(dir, F_OK) == 0;
     if (replaces && rename(dir, old) != 0)
         return fail(p, "replace", dir, errno);
     if (rename(p->dir, dir) != 0) {
@@ -287,8 +310,7 @@ static bool install(Package *p, const char *dir)
             return fail(p, "restore", dir, errno);
         return false;
     }
-    remove_tree(old);
-    return true;
+    return clear_old(p, old, dir);
 }
 
 Status package_write(const char *dir, const EmitInput *in,
