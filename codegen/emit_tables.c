@@ -59,6 +59,26 @@ static int64_t total_params(const Module *m)
     return total;
 }
 
+static uint32_t text_or_none(Emit *e, const char *text)
+{
+    return text ? plan_add_text(e->b, text) : PLAN_NONE;
+}
+
+static void saving_fill(Emit *e, PlanTraining *t)
+{
+    Buf fixed = {0};
+
+    t->save_dir = text_or_none(e, e->spec->training.checkpoint.dir);
+    if (!t->save_dir)
+        return;
+    spec_print_fixed(e->spec, &fixed);
+    t->fixed = plan_add_text(e->b, buf_str(&fixed));
+    t->save_interval = e->spec->training.checkpoint.interval;
+    t->save_keep = e->spec->training.checkpoint.keep;
+    t->save_async = e->spec->training.checkpoint.async;
+    buf_free(&fixed);
+}
+
 static void training_fill(Emit *e)
 {
     static const uint32_t kinds[] = {[OPT_ADAMW] = PLAN_ADAMW,
@@ -88,17 +108,11 @@ static void training_fill(Emit *e)
     t->momentum = s->training.optimizer.momentum;
     t->optimizer = kinds[s->training.optimizer.type];
     t->log_interval = (uint32_t)s->training.log.interval;
-    t->metrics = s->training.log.jsonl
-                     ? plan_add_text(e->b, s->training.log.jsonl)
-                     : PLAN_NONE;
+    t->metrics = text_or_none(e, s->training.log.jsonl);
+    saving_fill(e, t);
 }
 
 /* ---- data ---------------------------------------------------------------- */
-
-static uint32_t text_or_none(Emit *e, const char *text)
-{
-    return text ? plan_add_text(e->b, text) : PLAN_NONE;
-}
 
 /* Each data set with the mask in the same place, if any. */
 static void sources_fill(Emit *e, PlanData *d, const SpecDataList *list,

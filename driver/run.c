@@ -6,6 +6,7 @@
  */
 #include "driver/input.h"
 #include "driver/run.h"
+#include "runtime/checkpoint.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,14 +16,14 @@
 
 static struct {
     int64_t steps, save_step;
-    bool profile;
+    bool profile, resume;
     const char *to, *load, *metrics;
     CliList rest;
 } args = {.steps = -1, .save_step = -1};
 
 static const CliOption options[] = {
     {"--steps", 0, "N", CLI_INT, &args.steps,
-     "run N steps (default: training.steps)"},
+     "run up to step N (default: training.steps)"},
     {"--save-step", 0, "N", CLI_INT, &args.save_step,
      "write the weights after step N and its gradients; 0: the initial "
      "weights; needs --to"},
@@ -30,6 +31,9 @@ static const CliOption options[] = {
     {"--load", 0, "PATH", CLI_TEXT, &args.load,
      "start from the weights in a .safetensors file, in the parts that an "
      "index.json lists, or in a folder of Hugging Face with either"},
+    {"--resume", 0, NULL, CLI_FLAG, &args.resume,
+     "go on from the newest complete checkpoint in training.checkpoint.dir, "
+     "under any layout"},
     {"--metrics", 0, "FILE", CLI_TEXT, &args.metrics,
      "where the metrics go (default: training.log.jsonl, in DIR)"},
     {"--profile", 0, NULL, CLI_FLAG, &args.profile,
@@ -55,14 +59,18 @@ static void add_int(Words *w, Arena *a, const char *option, int64_t value)
         add(w, a, option, arena_printf(a, "%" PRId64, value));
 }
 
-/* The file for metrics, or NULL if the spec wants none. */
+/* A path of the spec, which is relative to DIR; NULL: there is none. */
+static const char *path_in(const Input *in, const char *path)
+{
+    if (!path || path[0] == '/')
+        return path;
+    return arena_printf(in->arena, "%s/%s", in->dir, path);
+}
+
 static const char *metrics_path(const Input *in)
 {
-    const char *name = in->spec->training.log.jsonl;
-
-    if (args.metrics || !name || name[0] == '/')
-        return args.metrics ? args.metrics : name;
-    return arena_printf(in->arena, "%s/%s", in->dir, name);
+    return args.metrics ? args.metrics
+                        : path_in(in, in->spec->training.log.jsonl);
 }
 
 static void add_rank_options(Words *w, const Input *in)
@@ -75,6 +83,8 @@ static void add_rank_options(Words *w, const Input *in)
         add(w, a, "--to", args.to);
     if (args.load)
         add(w, a, "--load", args.load);
+    if (args.resume)
+        add(w, a, "--resume", NULL);
     if (metrics_path(in))
         add(w, a, "--metrics", metrics_path(in));
     if (args.profile)
@@ -149,7 +159,8 @@ static CliExit start(const Input *in)
 
     set_environment();
     run_errors_start(&errors);
-    Status status = run_spawn(words.v, &errors, &code);
+    bool saves = in->spec->training.checkpoint.dir != NULL;
+    Status status = run_spawn(words.v, saves, &errors, &code);
     run_errors_end(&errors);
     vec_free(&words);
     return status ? cli_failed(status) : judge(&errors, code);
@@ -166,6 +177,25 @@ static CliExit check(const Input *in, const char *operand)
                                       "%s/launch: missing or not executable",
                                       in->dir));
     return CLI_DONE;
+}
+
+/* Found out here, it is said once and not by every rank. */
+static CliExit check_resume(const Input *in)
+{
+    const char *folder = path_in(in, in->spec->training.checkpoint.dir);
+    int64_t newest = -1;
+    Status status = STATUS_NONE;
+
+    if (!folder)
+        return cli_failed(status_make(STATUS_INPUT,
+                                      "--resume: %s/spec.yaml has no "
+                                      "training.checkpoint.dir", in->dir));
+    status = checkpoint_newest(folder, &newest);
+    if (!status && newest < 0)
+        status = status_make(STATUS_INPUT,
+                             "--resume: there is no complete checkpoint in %s",
+                             folder);
+    return status ? cli_failed(status) : CLI_DONE;
 }
 
 /* Of rank 0; the others' differ little, and lie beside it. */
@@ -199,9 +229,13 @@ static CliExit run(const CliList *operands)
 
     if ((args.save_step >= 0) != (args.to != NULL))
         return cli_usage("--save-step and --to belong together");
+    if (args.load && args.resume)
+        return cli_usage("--load and --resume exclude each other");
     CliExit code = input_open(&in, operands->v[0], &no_sets);
     if (code == CLI_DONE)
         code = check(&in, operands->v[0]);
+    if (code == CLI_DONE && args.resume)
+        code = check_resume(&in);
     if (code == CLI_DONE)
         warn_of_no_data(&in);
     if (code == CLI_DONE)
@@ -221,7 +255,9 @@ const CliCommand cmd_run = {
     .details = "Shows progress and writes metrics, a JSON object per step. "
                "What follows `--` goes to each rank; `DIR/launch --help` "
                "lists what there is. On a cluster, start DIR/launch once per "
-               "rank with mpirun or srun instead.",
+               "rank with mpirun or srun instead. With checkpoints, SIGTERM "
+               "lets the ranks finish their step, save it and end with 0; a "
+               "second one ends them at once.",
     .options = options,
     .operands_min = 1,
     .operands_max = 1,

@@ -25,9 +25,11 @@ void run_errors_end(RunErrors *e);
 
 /* ---- run_spawn.c: mpirun ------------------------------------------------- */
 
-/* Runs the command to its end, with its stderr going to `errors`.
- * *out_code is its exit code, 128 + n if signal n ended it. */
-MC_MUST_USE Status run_spawn(char *const *argv, RunErrors *errors,
+/* Runs the command to its end, with its stderr going to `errors`.  `saves`: a
+ * SIGTERM becomes a SIGUSR1, which mpirun hands on to the ranks, so that they
+ * save; only a second one ends them.  *out_code is its exit code, 128 + n if
+ * signal n ended it. */
+MC_MUST_USE Status run_spawn(char *const *argv, bool saves, RunErrors *errors,
                              int *out_code);
 
 /* ---- run_memory.c -------------------------------------------------------- */

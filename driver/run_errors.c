@@ -19,8 +19,9 @@ void run_errors_start(RunErrors *e)
 
 #define RANK_EXIT "megac-rank-exit"
 
+/* Both get SIGUSR1; it is meant for the rank. */
 const char run_wrapper[] =
-    "\"$0\" \"$@\"; code=$?; [ $code -eq 0 ] || "
+    "trap : USR1; \"$0\" \"$@\"; code=$?; [ $code -eq 0 ] || "
     "echo \"" RANK_EXIT " $OMPI_COMM_WORLD_RANK $code\" >&2; exit $code";
 
 static void first_failure(RunErrors *e, int rank, int exit_code)
@@ -80,6 +81,7 @@ static bool is_noise(const char *line)
         "orte_base_help_aggregate", NULL};
 
     return (line[0] == '[' && has_any(line, marks)) ||
+           !strncmp(line, "mpirun: Forwarding signal", 25) ||
            !strcmp(line, "Killed\n") || !strcmp(line, "Terminated\n");
 }
 

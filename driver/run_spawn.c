@@ -2,7 +2,8 @@
  *
  * The child dies with us (PR_SET_PDEATHSIG), so that no rank outlives the
  * command that started it.  An interrupt from the keyboard reaches mpirun by
- * itself; a SIGTERM is handed on.  Either way we wait: mpirun ends its ranks.
+ * itself; a SIGTERM is handed on.  Either way we wait: mpirun ends its ranks,
+ * or they end by themselves once they have saved.
  */
 #include "driver/run.h"
 
@@ -14,11 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_signal;
+static volatile sig_atomic_t terms; /* SIGTERMs that came */
 
 static void on_signal(int number)
 {
-    stop_signal = number;
+    terms += number == SIGTERM;
 }
 
 static void catch_signals(bool on)
@@ -41,15 +42,16 @@ _Noreturn static void become(char *const *argv, int error_pipe)
 }
 
 /* Reads until nobody can write to the pipe any more. */
-static void follow(pid_t child, int fd, RunErrors *errors)
+static void follow(pid_t child, int fd, bool saves, RunErrors *errors)
 {
     char bytes[4096];
+    int handed_on = 0;
     ssize_t n;
 
     while ((n = read(fd, bytes, sizeof bytes)) > 0 ||
            (n < 0 && errno == EINTR)) {
-        if (stop_signal == SIGTERM)
-            kill(child, SIGTERM);
+        for (; handed_on < terms; handed_on++)
+            kill(child, saves && handed_on == 0 ? SIGUSR1 : SIGTERM);
         if (n > 0)
             run_errors_take(errors, bytes, (size_t)n);
     }
@@ -65,7 +67,8 @@ static int wait_for(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-Status run_spawn(char *const *argv, RunErrors *errors, int *out_code)
+Status run_spawn(char *const *argv, bool saves, RunErrors *errors,
+                 int *out_code)
 {
     int ends[2];
 
@@ -81,7 +84,7 @@ Status run_spawn(char *const *argv, RunErrors *errors, int *out_code)
         return status_system(errno, "fork");
     }
     catch_signals(true);
-    follow(child, ends[0], errors);
+    follow(child, ends[0], saves, errors);
     close(ends[0]);
     *out_code = wait_for(child);
     catch_signals(false);

@@ -239,6 +239,8 @@ uint32_t spec_borders(const Spec *s, int64_t *out);
 void spec_print(const Spec *s, Buf *out);
 /* Of it, only what was given: the rest follows from it again. */
 void spec_print_given(const Spec *s, Buf *out);
+/* What a run may not change when it is resumed, in lines "key = value". */
+void spec_print_fixed(const Spec *s, Buf *out);
 /* JSON Schema, draft 7, of the YAML. */
 void schema_json(Buf *out);
 /* docs/SCHEMA.md. */

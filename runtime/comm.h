@@ -63,6 +63,8 @@ _Noreturn void comm_mpi_abort(int code);
 
 /* What saving and reporting need; without MPI there is one rank. */
 MC_MUST_USE Status comm_mpi_barrier(void);
+/* The bits that are set on any rank. */
+MC_MUST_USE Status comm_mpi_any(unsigned own, unsigned *out_all);
 /* The texts of all ranks, one after the other, on every rank; free it. */
 MC_MUST_USE Status comm_mpi_gather(const char *own, char **out_all);
 

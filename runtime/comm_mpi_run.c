@@ -63,6 +63,16 @@ Status comm_mpi_barrier(void)
     return mpi_check(MPI_Barrier(MPI_COMM_WORLD), "waiting for all ranks");
 }
 
+Status comm_mpi_any(unsigned own, unsigned *out_all)
+{
+    *out_all = own;
+    if (!running())
+        return STATUS_NONE;
+    return mpi_check(MPI_Allreduce(&own, out_all, 1, MPI_UNSIGNED, MPI_BOR,
+                                   MPI_COMM_WORLD),
+                     "asking all ranks");
+}
+
 /* The lengths of all texts; their sum. */
 static Status gather_lengths(int own, int *lengths, int *offsets, int world,
                              size_t *out_total)

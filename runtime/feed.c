@@ -13,11 +13,13 @@
 #include "runtime/data.h"
 
 #include <stdlib.h>
+#include <xxhash.h>
 
 typedef struct {
     Data *data;
     const PlanData *row;
     int64_t next; /* the first sample that was not taken yet */
+    int64_t planned; /* see DataConfig */
 } Source;
 
 struct Feed {
@@ -46,6 +48,7 @@ static Status open_data(const Feed *f, uint64_t seed, uint64_t samples,
         .seq_length = f->plan->training.v->seq_length,
         .vocab_size = d->vocab,
         .samples = samples,
+        .planned = (uint64_t)s->planned,
     };
 
     return data_open(&config, &s->data);
@@ -71,41 +74,70 @@ static Status open_source(const Feed *f, uint64_t seed, int64_t samples,
     return failed;
 }
 
-/* Every evaluation of so many steps takes as many whole batches. */
-static int64_t evaluation_samples(const PlanTraining *t, int64_t steps)
+/* Those that are left to train, after what lies behind; with another batch
+ * than that had, at most. */
+static int64_t training_samples(const PlanTraining *t, int64_t steps,
+                                const FeedPast *past)
 {
-    int64_t samples;
+    int64_t before = past->samples[PLAN_TRAIN], samples;
 
-    if (__builtin_mul_overflow(steps / t->eval_interval, t->eval_steps,
-                               &samples) ||
-        __builtin_mul_overflow(samples, t->global_batch, &samples))
+    if (batch_consumed(&t->rampup, past->step) == before)
+        return batch_consumed(&t->rampup, steps);
+    if (__builtin_mul_overflow(steps - past->step, t->global_batch, &samples) ||
+        __builtin_add_overflow(samples, before, &samples))
         return INT64_MAX;
     return samples;
 }
 
-static Status open_all(Feed *f, uint64_t seed, int64_t steps)
+/* Every evaluation of so many steps takes as many whole batches. */
+static int64_t evaluation_samples(const PlanTraining *t, int64_t steps,
+                                  const FeedPast *past)
+{
+    int64_t times = steps / t->eval_interval - past->step / t->eval_interval;
+    int64_t samples;
+
+    if (__builtin_mul_overflow(times, t->eval_steps, &samples) ||
+        __builtin_mul_overflow(samples, t->global_batch, &samples) ||
+        __builtin_add_overflow(samples, past->samples[PLAN_EVALUATE],
+                               &samples))
+        return INT64_MAX;
+    return samples;
+}
+
+static Status open_kind(Feed *f, uint64_t seed, int64_t steps,
+                        const FeedPast *past, PlanProgramKind kind)
 {
     const PlanTraining *t = f->plan->training.v;
-    int64_t samples[2] = {batch_consumed(&t->rampup, steps), 0};
-    uint32_t n = f->plan->data.n == 2 && t->eval_interval ? 2 : 1;
+    Source *s = &f->source[kind];
+    int64_t samples = kind == PLAN_TRAIN
+                          ? training_samples(t, steps, past)
+                          : evaluation_samples(t, steps, past);
+
+    if (samples == INT64_MAX)
+        return status_make(STATUS_INPUT, "%lld steps are too many",
+                           (long long)steps);
+    s->row = &f->plan->data.v[kind];
+    s->next = past->samples[kind];
+    s->planned = past->planned[kind] ? past->planned[kind] : samples;
+    return open_source(f, seed, samples, s);
+}
+
+static Status open_all(Feed *f, uint64_t seed, int64_t steps,
+                       const FeedPast *past)
+{
+    const PlanTraining *t = f->plan->training.v;
 
     f->sample = calloc((size_t)t->seq_length + 1, sizeof *f->sample);
     if (!f->sample)
         return status_make(STATUS_SYSTEM, "no memory for a sample");
-    if (n == 2)
-        samples[1] = evaluation_samples(t, steps);
-    for (uint32_t i = 0; i < n; i++) {
-        if (samples[i] == INT64_MAX)
-            return status_make(STATUS_INPUT, "%lld steps are too many",
-                               (long long)steps);
-        f->source[i].row = &f->plan->data.v[i];
-        STATUS_TRY(open_source(f, seed, samples[i], &f->source[i]));
-    }
+    STATUS_TRY(open_kind(f, seed, steps, past, PLAN_TRAIN));
+    if (f->plan->data.n == 2 && t->eval_interval)
+        return open_kind(f, seed, steps, past, PLAN_EVALUATE);
     return STATUS_NONE;
 }
 
 Status feed_open(const Plan *plan, uint32_t rank, uint64_t seed, int64_t steps,
-                 Feed **out)
+                 const FeedPast *past, Feed **out)
 {
     Feed *f = calloc(1, sizeof *f);
     Status s;
@@ -114,7 +146,8 @@ Status feed_open(const Plan *plan, uint32_t rank, uint64_t seed, int64_t steps,
         return status_make(STATUS_SYSTEM, "no memory for the datasets");
     f->plan = plan;
     f->rank = rank;
-    s = open_all(f, seed, MC_MAX(steps, plan->training.v->steps));
+    steps = MC_MAX(MC_MAX(steps, plan->training.v->steps), past->step);
+    s = open_all(f, seed, steps, past);
     if (s)
         feed_close(f);
     else
@@ -180,6 +213,36 @@ Status feed_next(Feed *f, PlanProgramKind kind, FeedBatch *out)
     STATUS_TRY(count_targets(f));
     s->next += f->batch.samples;
     *out = f->batch;
+    return STATUS_NONE;
+}
+
+/* ---- going on ------------------------------------------------------------ */
+
+FeedPast feed_past(const Feed *f, int64_t step)
+{
+    FeedPast past = {.step = step};
+
+    for (size_t i = 0; i < MC_LEN(f->source); i++) {
+        past.samples[i] = f->source[i].next;
+        past.planned[i] = f->source[i].planned;
+    }
+    return past;
+}
+
+/* The first, the middle and the last: another order differs in one of them. */
+Status feed_hash(Feed *f, int64_t samples, uint64_t *out)
+{
+    const int64_t ids[] = {0, samples / 2, samples - 1};
+    size_t bytes = ((size_t)f->plan->training.v->seq_length + 1) *
+                   sizeof *f->sample;
+    uint64_t hash = 0;
+
+    for (size_t i = 0; samples > 0 && i < MC_LEN(ids); i++) {
+        STATUS_TRY(data_sample(f->source[PLAN_TRAIN].data, (uint64_t)ids[i],
+                               f->sample));
+        hash = XXH3_64bits_withSeed(f->sample, bytes, hash);
+    }
+    *out = hash;
     return STATUS_NONE;
 }
 

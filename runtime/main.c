@@ -4,6 +4,7 @@
  * rank it is, and trains.  Exit codes: 0 done; 1 the plan, data or weights are
  * wrong; 2 usage; 3 the run failed.  A rank that fails ends all others.
  */
+#include "runtime/checkpoint.h"
 #include "runtime/payload.h"
 #include "runtime/pin.h"
 #include "runtime/train.h"
@@ -106,6 +107,8 @@ static int parse(int argc, char **argv, Options *out)
     }
     if (out->save_step.given && !out->to.given)
         return usage("--save-step needs", "--to DIR");
+    if (out->load.given && out->resume.given)
+        return usage("--load and --resume", "exclude each other");
     if (out->pin.given && pin_when(out) < 0)
         return usage("--pin takes auto, always or never, not", out->pin.text);
     return 0;
@@ -241,6 +244,20 @@ static const char *kernels_of(const Options *o, const Payload *payload)
     return *payload->kernels ? payload->kernels : NULL;
 }
 
+/* The folder of the plan's checkpoints, which is relative to that of this
+ * program; NULL: there is none. */
+static const char *checkpoints_of(const Plan *p)
+{
+    static char path[CHECKPOINT_PATH_BYTES];
+    const char *dir = plan_text(p, p->training.v->save_dir);
+    const char *own = own_path(), *name = strrchr(own, '/');
+
+    if (*dir == '/')
+        return dir;
+    snprintf(path, sizeof path, "%.*s/%s", (int)(name - own), own, dir);
+    return *dir ? path : NULL;
+}
+
 static TrainConfig configure(const Options *o, const Plan *p,
                              const Payload *payload)
 {
@@ -250,6 +267,8 @@ static TrainConfig configure(const Options *o, const Plan *p,
                      .save_step = o->save_step.given ? o->save_step.number : -1,
                      .save_dir = o->to.text,
                      .load = o->load.text,
+                     .checkpoints = checkpoints_of(p),
+                     .resume = o->resume.given,
                      .metrics = o->metrics.text,
                      .clock = o->cpu_time.given ? mc_cpu_seconds : mc_seconds,
                      .seed = o->seed.given ? o->seed.number : -1,

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct Metrics {
     MetricsConfig c;
@@ -15,24 +16,52 @@ struct Metrics {
     double start;
 };
 
+/* Where the lines of steps up to `last` end.  What follows was written after
+ * the checkpoint, or not to its end. */
+static long end_of_steps(FILE *f, int64_t last)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    long end = 0;
+    long long step;
+
+    while ((n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n' &&
+           sscanf(line, "{\"step\": %lld,", &step) == 1 && step <= last)
+        end += n;
+    free(line);
+    return end;
+}
+
+static Status open_file(Metrics *m)
+{
+    m->file = fopen(m->c.path, m->c.before ? "a+" : "w");
+    if (m->file && m->c.before) {
+        rewind(m->file);
+        if (ftruncate(fileno(m->file), end_of_steps(m->file, m->c.before)) ||
+            fseek(m->file, 0, SEEK_END))
+            return status_system(errno, "cannot shorten %s", m->c.path);
+    }
+    return m->file ? STATUS_NONE
+                   : status_system(errno, "cannot write %s", m->c.path);
+}
+
 Status metrics_open(const MetricsConfig *config, Metrics **out)
 {
     Metrics *m = calloc(1, sizeof *m);
+    Status s = STATUS_NONE;
 
     if (!m)
         return status_make(STATUS_SYSTEM, "no memory for metrics");
     m->c = *config;
     m->start = mc_seconds();
-    if (m->c.path && *m->c.path) {
-        m->file = fopen(m->c.path, "w");
-        if (!m->file) {
-            Status s = status_system(errno, "cannot write %s", m->c.path);
-            free(m);
-            return s;
-        }
-    }
-    *out = m;
-    return STATUS_NONE;
+    if (m->c.path && *m->c.path)
+        s = open_file(m);
+    if (s)
+        status_drop(metrics_close(m));
+    else
+        *out = m;
+    return s;
 }
 
 /* ---- the file ------------------------------------------------------------ */
@@ -100,7 +129,7 @@ static void put_valid(const Metrics *m, const MetricsStep *s)
 
 static void put_progress(const Metrics *m, const MetricsStep *s)
 {
-    double each = (mc_seconds() - m->start) / (double)s->step;
+    double each = (mc_seconds() - m->start) / (double)(s->step - m->c.before);
     bool last = s->step == m->c.steps;
     char left[32];
 

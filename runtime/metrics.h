@@ -22,13 +22,14 @@ typedef struct Metrics Metrics;
 
 typedef struct {
     const char *path; /* of metrics.jsonl; NULL or "": none */
+    int64_t before;   /* steps of the run that this one goes on from */
     int64_t steps;    /* of the whole run, for the remaining time */
     int64_t interval; /* steps between lines of progress */
     bool live;        /* progress rewrites one line on stderr */
     bool quiet;       /* no progress */
 } MetricsConfig;
 
-/* Begins the file anew. */
+/* Begins the file anew, or behind the lines of the steps before. */
 MC_MUST_USE Status metrics_open(const MetricsConfig *config, Metrics **out);
 MC_MUST_USE Status metrics_step(Metrics *m, const MetricsStep *step);
 MC_MUST_USE Status metrics_close(Metrics *m);

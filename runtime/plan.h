@@ -145,10 +145,14 @@ typedef struct {
     int64_t eval_interval, eval_steps; /* interval 0: never */
     double loss_scale; /* if scaled: fixed, or 0: dynamic */
     uint32_t scaled, reserved_scale;
-    uint32_t optimizer; /* PlanOptimizer */
+    int64_t save_interval, save_keep; /* interval 0: after the last step */
+    PlanStr save_dir; /* folder of the checkpoints, or none */
+    PlanStr fixed; /* what does not change when a run is resumed, in lines
+                    * "key = value" */
+    uint32_t save_async; /* flag */
+    uint32_t optimizer;  /* PlanOptimizer */
     uint32_t log_interval;
     PlanStr metrics; /* file name of metrics.jsonl, or none */
-    uint32_t reserved;
 } PlanTraining;
 
 typedef enum {

@@ -26,6 +26,15 @@ static bool check_growth(PlanCheck *c, const PlanTraining *t)
                      "wrong loss_scale");
 }
 
+static bool check_saving(PlanCheck *c, const PlanTraining *t)
+{
+    return plan_must(c, t->save_interval >= 0 && t->save_keep >= 0 &&
+                            t->save_async <= 1,
+                     "wrong checkpoints") &&
+           plan_must_text(c, t->save_dir, "save_dir") &&
+           plan_must_text(c, t->fixed, "fixed");
+}
+
 bool plan_check_training(PlanCheck *c, const PlanTraining *t)
 {
     int64_t tokens;
@@ -49,7 +58,7 @@ bool plan_check_training(PlanCheck *c, const PlanTraining *t)
            plan_must_finite(c, t->lr.max, "lr") &&
            check_growth(c, t) && plan_must_finite(c, t->beta1, "beta1") &&
            plan_must_finite(c, t->beta2, "beta2") &&
-           plan_must_text(c, t->metrics, "metrics");
+           plan_must_text(c, t->metrics, "metrics") && check_saving(c, t);
 }
 
 bool plan_check_source(PlanCheck *c, const PlanSource *s)

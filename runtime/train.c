@@ -5,39 +5,14 @@
  * corrections), metrics, and saving.  A loss that is not a number ends the
  * run, after its line in metrics.jsonl.
  */
-#include "runtime/train.h"
+#include "runtime/train_priv.h"
 
 #include "base/dropout.h"
-#include "runtime/feed.h"
-#include "runtime/metrics.h"
-#include "runtime/scaler.h"
-#include "runtime/state.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
-struct Train {
-    TrainConfig c;
-    const Plan *plan;
-    Device *device;
-    Comm *comm;
-    Exec *exec;
-    Feed *feed;
-    Metrics *metrics; /* on the rank that reports */
-    State state;
-    MetricsStep now;
-    FeedBatch batch;
-    Scaler scaler;
-    bool hopeless; /* a skipped step that no smaller scale would save */
-    int64_t updates; /* steps that were not skipped, … */
-    int64_t learnt;  /* … and their samples */
-    volatile int64_t step; /* counted from 1 */
-    Vec(double) measured;  /* seconds of steps that are profiled */
-};
-
-static uint64_t seed_of(const Train *t)
+uint64_t train_seed(const Train *t)
 {
     return t->c.seed >= 0 ? (uint64_t)t->c.seed : t->plan->training.v->seed;
 }
@@ -78,7 +53,7 @@ static float scalar(void *self, PlanScalar what)
     case PLAN_SCALAR_STEP:
         return (float)t->step;
     case PLAN_SCALAR_DRAWS:
-        return (float)dropout_step_key(seed_of(t), t->step);
+        return (float)dropout_step_key(train_seed(t), t->step);
     case PLAN_SCALARS:
         break;
     }
@@ -94,37 +69,17 @@ static Status metric(void *self, PlanMetric what, float value)
     return STATUS_NONE;
 }
 
-/* ---- saving -------------------------------------------------------------- */
+static Status grads_final(void *self)
+{
+    return train_save_grads(self);
+}
+
+/* ---- opening ------------------------------------------------------------- */
 
 static char *state_pointer(void *self, uint64_t address)
 {
     return exec_pointer(((Train *)self)->exec, address);
 }
-
-static Status save(const Train *t, const char *stem, PlanFieldKind kind)
-{
-    StateFiles to = {.dir = t->c.save_dir, .stem = stem};
-
-    if (mkdir(to.dir, 0777) != 0 && errno != EEXIST)
-        return status_system(errno, "cannot make %s", to.dir);
-    return state_save(&t->state, &to, kind);
-}
-
-static Status grads_final(void *self)
-{
-    const Train *t = self;
-
-    return t->step == t->c.save_step ? save(t, "grads", PLAN_FIELD_GRAD)
-                                     : STATUS_NONE;
-}
-
-static Status step_done(Train *t)
-{
-    return t->step == t->c.save_step ? save(t, "weights", PLAN_FIELD_PARAM)
-                                     : STATUS_NONE;
-}
-
-/* ---- opening ------------------------------------------------------------- */
 
 static bool reports(const Train *t)
 {
@@ -138,6 +93,7 @@ static Status open_metrics(Train *t)
 {
     const PlanTraining *p = t->plan->training.v;
     MetricsConfig config = {.path = t->c.metrics,
+                            .before = t->before,
                             .steps = t->c.steps,
                             .interval = p->log_interval,
                             .live = t->c.live,
@@ -165,17 +121,6 @@ static Status open_executor(Train *t)
     return exec_new(&config, &t->exec);
 }
 
-static Status load(const Train *t, const char *path)
-{
-    SafeSet set;
-    Status s;
-
-    STATUS_TRY(safe_open(path, &set));
-    s = state_load(&t->state, &set, PLAN_FIELD_PARAM);
-    safe_close(&set);
-    return s;
-}
-
 static Status make_state(Train *t)
 {
     const PlanMemory *arena = &t->plan->memories.v[0];
@@ -183,22 +128,36 @@ static Status make_state(Train *t)
     t->state = (State){t->plan, t->c.rank, t, state_pointer, 1};
     if (t->c.measure_memory)
         memory_paint(exec_pointer(t->exec, 0), arena->bytes);
-    STATUS_TRY(state_init(&t->state, seed_of(t)));
-    return t->c.load ? load(t, t->c.load) : STATUS_NONE;
+    STATUS_TRY(state_init(&t->state, train_seed(t)));
+    return train_load(t);
 }
 
-static Status open_all(Train *t)
+/* What is to be saved must lie ahead. */
+static Status check_save_step(const Train *t)
 {
     if (t->c.save_step > t->c.steps)
         return status_make(STATUS_INPUT,
                            "step %lld is to be saved, but the "
                            "last one is %lld",
                            (long long)t->c.save_step, (long long)t->c.steps);
+    if (t->c.save_step >= 0 && t->c.save_step < t->before)
+        return status_make(STATUS_INPUT,
+                           "step %lld is to be saved, but the run goes on "
+                           "from step %lld",
+                           (long long)t->c.save_step, (long long)t->before);
+    return STATUS_NONE;
+}
+
+static Status open_all(Train *t)
+{
     t->scaler = scaler_new(t->plan->training.v);
-    STATUS_TRY(feed_open(t->plan, t->c.rank, seed_of(t), t->c.steps,
-                         &t->feed));
+    STATUS_TRY(train_resume(t));
+    STATUS_TRY(check_save_step(t));
+    STATUS_TRY(feed_open(t->plan, t->c.rank, train_seed(t), t->c.steps,
+                         &t->resumed.past, &t->feed));
     STATUS_TRY(open_executor(t));
     STATUS_TRY(make_state(t));
+    STATUS_TRY(train_open_checkpoints(t));
     return open_metrics(t);
 }
 
@@ -226,6 +185,8 @@ void train_close(Train *t)
     if (!t)
         return;
     status_drop(metrics_close(t->metrics));
+    checkpoints_close(t->checkpoints);
+    checkpoint_state_drop(&t->resumed);
     exec_free(t->exec);
     comm_free(t->comm);
     if (t->device)
@@ -295,7 +256,7 @@ static void profile_step(Train *t, double seconds)
 {
     if (!t->c.profile)
         return;
-    if (t->step == 1 && t->c.steps > 1)
+    if (t->step == t->before + 1 && t->c.steps > t->step)
         exec_times_reset(t->exec);
     else
         vec_push(&t->measured, seconds);
@@ -317,8 +278,7 @@ static Status one_step(Train *t)
     t->now.targets = t->plan->data.v->masked ? t->batch.targets : -1;
     scale(t);
     STATUS_TRY(evaluate(t));
-    STATUS_TRY(report(t));
-    return step_done(t);
+    return report(t);
 }
 
 static int by_size(const void *x, const void *y)
@@ -357,11 +317,30 @@ static void print_memory(const Train *t)
     fflush(stdout);
 }
 
+static Status step_and_save(Train *t, bool *out_end)
+{
+    STATUS_TRY(one_step(t));
+    return train_save(t, out_end);
+}
+
+/* Up to the last step, or to the one in which the run is told to end. */
+static Status all_steps(Train *t)
+{
+    bool end = false;
+
+    t->step = t->before;
+    STATUS_TRY(train_save(t, &end)); /* step 0: the initial weights */
+    while (!end && t->step < t->c.steps) {
+        t->step++;
+        STATUS_TRY(status_in(step_and_save(t, &end), "step %lld",
+                             (long long)t->step));
+    }
+    return train_save_last(t);
+}
+
 Status train_run(Train *t)
 {
-    STATUS_TRY(step_done(t)); /* step 0: the initial weights */
-    for (t->step = 1; t->step <= t->c.steps; t->step++)
-        STATUS_TRY(status_in(one_step(t), "step %lld", (long long)t->step));
+    STATUS_TRY(all_steps(t));
     if (t->c.measure_memory)
         print_memory(t);
     if (t->c.check_replicas)

@@ -15,6 +15,8 @@ typedef struct {
     int64_t save_step; /* save after this step; -1: never */
     const char *save_dir;
     const char *load;    /* safetensors to start from, or NULL */
+    const char *checkpoints; /* their folder, or NULL */
+    bool resume;         /* from the newest of them */
     const char *metrics; /* file, or NULL: what the plan says */
     const char *profile; /* file for the time of every instruction, or NULL */
     double (*clock)(void); /* for the profile */
@@ -63,5 +65,8 @@ MC_MUST_USE Status profile_write(const Exec *e, const Plan *p,
  * process does not outlive its parent. */
 void watch_start(const Plan *p, uint32_t rank);
 void watch_train(const Train *t);
+/* From here on SIGTERM and SIGUSR1 only make watch_end_wanted true. */
+void watch_end(void);
+bool watch_end_wanted(void);
 
 #endif

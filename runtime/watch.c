@@ -3,6 +3,8 @@
  * The handlers run on a stack of their own, print one line, and let the signal
  * take its course, so that mpirun sees the death and ends the other ranks.
  * Those are told by SIGTERM, of which nothing is said: the reason is elsewhere.
+ * A run with checkpoints takes SIGTERM as a wish instead, and SIGUSR1 likewise,
+ * since mpirun hands that on; a second SIGTERM has its default effect.
  * They format with snprintf, which is not on POSIX's list of safe functions
  * but allocates nothing for the conversions used here.
  */
@@ -17,6 +19,7 @@ static struct {
     const Plan *plan;
     const Train *train;
     uint32_t rank;
+    volatile sig_atomic_t end_wanted;
     _Alignas(16) char stack[1 << 16];
 } watch;
 
@@ -56,7 +59,30 @@ void watch_start(const Plan *p, uint32_t rank)
     sigaltstack(&stack, NULL);
     for (size_t i = 0; i < MC_LEN(fatal); i++)
         sigaction(fatal[i], &action, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* SIGTERM may ask for a checkpoint */
+}
+
+/* ---- being told to end --------------------------------------------------- */
+
+static void on_end(int signal)
+{
+    (void)signal;
+    watch.end_wanted = 1;
+}
+
+void watch_end(void)
+{
+    struct sigaction action = {.sa_handler = on_end,
+                               .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+
+    sigaction(SIGTERM, &action, NULL);
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+bool watch_end_wanted(void)
+{
+    return watch.end_wanted;
 }
 
 void watch_train(const Train *t)

@@ -66,8 +66,6 @@ static const Rejected rejected[] = {
      {"seq_length = 2999 is not a multiple of 2*cp = 8"}},
     {"MC-49", "training.label_smoothing=0.1",
      {"`training` has no key `label_smoothing`"}},
-    {"MC-79", "training.checkpoint.dir=ck",
-     {"training.checkpoint.dir = ck: checkpointing is not built yet"}},
     {"MC-86", "parallel.tensor_paralell=2",
      {"`parallel` has no key `tensor_paralell`", "did you mean `tp`?"}},
     {"MC-86", "model.lr=1.0e-3",

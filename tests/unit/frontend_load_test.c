@@ -426,13 +426,51 @@ static void not_built_yet(void **state)
         const char *message, *set;
     } rows[] = {
         {"fp8 training", "training.precision=fp8"},
-        {"checkpointing", "training.checkpoint.dir=ck"},
         {"yarn scaling of RoPE", "model.rope.scaling.type=yarn"},
     };
 
     (void)state;
     for (size_t i = 0; i < MC_LEN(rows); i++)
         sample_reject(rows[i].message, rows[i].set);
+}
+
+static void expect_fixed(const char *set, bool changes)
+{
+    const char *const none[] = {NULL}, *const sets[] = {set, NULL};
+    Sample a = sample_parse_text(sample_text, none);
+    Sample b = sample_parse_text(sample_text, sets);
+    Buf was = {0}, is = {0};
+
+    assert_non_null(b.spec);
+    spec_print_fixed(a.spec, &was);
+    spec_print_fixed(b.spec, &is);
+    if ((strcmp(buf_str(&was), buf_str(&is)) != 0) != changes)
+        fail_msg("%s: %s", set, changes ? "nothing changed" : "a change");
+    buf_free(&was);
+    buf_free(&is);
+    sample_free(&a);
+    sample_free(&b);
+}
+
+/* The model may not change when a run is resumed, how it is trained may. */
+static void what_a_resume_may_change(void **state)
+{
+    static const char *const fixed[] = {
+        "model.num_layers=6", "model.norm_epsilon=1e-6",
+        "training.optimizer.type=sgd", "model.tie_embeddings=true",
+        "data.train=other",
+    };
+    static const char *const free[] = {
+        "model.name=other", "model.hidden_dropout=0.1", "parallel.tp=2",
+        "training.steps=7", "training.precision=fp32",
+        "training.optimizer.lr=1e-5", "training.checkpoint.dir=ck",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(fixed); i++)
+        expect_fixed(fixed[i], true);
+    for (size_t i = 0; i < MC_LEN(free); i++)
+        expect_fixed(free[i], false);
 }
 
 static void expect_warning(const char *message, const char *const *sets)
@@ -447,6 +485,9 @@ static void expect_warning(const char *message, const char *const *sets)
 static void warnings(void **state)
 {
     (void)state;
+    expect_warning("interval = 5 has no effect with dir = null",
+                   (const char *const[]){"training.checkpoint.interval=5",
+                                         NULL});
     expect_warning("sp has no effect with tp = 1",
                    (const char *const[]){"parallel.sp=true", NULL});
     expect_warning("minimum reached 22 steps before the end",
@@ -504,6 +545,7 @@ int main(void)
         cmocka_unit_test(schedule_auto),
         cmocka_unit_test(rules),
         cmocka_unit_test(not_built_yet),
+        cmocka_unit_test(what_a_resume_may_change),
         cmocka_unit_test(warnings),
         cmocka_unit_test(no_effect_is_taken_back),
         cmocka_unit_test(required_keys),
