@@ -155,7 +155,10 @@ static Status read_integers(const char *path, json_t *root, const Integer *v,
     for (size_t i = 0; i < n; i++) {
         const json_t *value = member(root, v[i].object, v[i].key);
         if (!json_is_integer(value) || json_integer_value(value) < 0)
-            return lacks(path, v[i].key, "whole number from 0 on");
+            return status_make(STATUS_INPUT,
+                               "%s: `%s%s%s` is no whole number from 0 on",
+                               path, v[i].object ? v[i].object : "",
+                               v[i].object ? "." : "", v[i].key);
         *v[i].to = json_integer_value(value);
     }
     return STATUS_NONE;
@@ -185,12 +188,12 @@ static Status read_scaler(const char *path, json_t *root, Scaler *s)
 {
     json_t *scaler = json_object_get(root, "loss_scale");
     const json_t *patience = json_object_get(scaler, "patience");
-    const Integer rows[] = {{NULL, "good", &s->good}};
+    const Integer good = {"loss_scale", "good", &s->good};
 
     s->dynamic = json_is_object(scaler);
     if (json_is_null(scaler))
         return STATUS_NONE;
-    STATUS_TRY(read_integers(path, scaler, rows, MC_LEN(rows)));
+    STATUS_TRY(read_integers(path, root, &good, 1));
     s->scale = json_number_value(json_object_get(scaler, "scale"));
     s->patience = json_integer_value(patience); /* may be below 0 */
     if (!(s->scale > 0) || !json_is_integer(patience))

@@ -1,0 +1,277 @@
+/* checkpoints_test.c - checkpoints that must not be lost, and those that must
+ * not be loaded.
+ *
+ * From the public reports behind MC-79: a run is killed, told to end, or finds
+ * its disk full; then it is resumed, perhaps from what is not its own.
+ */
+#include "cases.h"
+
+static const char four[] = "parallel.tp=2 parallel.pp=2 training.steps=4 "
+                           "training.optimizer.type=adamw "
+                           "training.checkpoint.interval=2 "
+                           "training.checkpoint.dir=ck";
+
+static int enter(void **state)
+{
+    if (case_enter(state) != 0)
+        return -1;
+    assert_int_equal(case_shell("seq 1 3000 >text && "
+                                "$MEGAC data pack text -o corpus && "
+                                "seq 5000 8000 >text && "
+                                "$MEGAC data pack text -o others"), 0);
+    return 0;
+}
+
+static const char *listed(const char *folder)
+{
+    case_shell("ls %s", folder);
+    return case_output();
+}
+
+/* ---- what is not loaded -------------------------------------------------- */
+
+static void expect_refused(const char *sets, const char *message)
+{
+    char all[512];
+
+    snprintf(all, sizeof all, "data.train=corpus training.optimizer.type=adamw "
+             "training.checkpoint.dir=../out/ck training.steps=6 %s", sets);
+    case_compile("other", all);
+    assert_int_equal(case_shell("cp -r out/ck before && "
+                                "$MEGAC run other --resume"), 1);
+    assert_true(case_printed(message));
+    assert_int_equal(case_shell("diff -r out/ck before && rm -r before"), 0);
+}
+
+static void what_changed_is_named(void **state)
+{
+    (void)state;
+    case_compile("out", "data.train=corpus training.optimizer.type=adamw "
+                        "training.steps=2 training.checkpoint.dir=ck");
+    case_run("out", "");
+    expect_refused("model.ffn_hidden_size=192",
+                   "model.ffn_hidden_size was 128 when it was saved and is 192 "
+                   "now");
+    expect_refused("training.seed=77",
+                   "training.seed was 1234 when it was saved and is 77 now");
+    expect_refused("training.optimizer.type=sgd",
+                   "training.optimizer.type was adamw when it was saved and is "
+                   "sgd now");
+    expect_refused("data.train=others", "others}] now: the first 16 samples "
+                                        "differ");
+    assert_int_equal(case_shell("$MEGAC run other"), 1);
+    assert_true(case_printed("other/../out/ck holds the checkpoint of step 2"));
+}
+
+/* The same data elsewhere are the same data. */
+static void data_that_moved(void **state)
+{
+    (void)state;
+    case_compile("out", "data.train=corpus training.steps=2 "
+                        "training.checkpoint.dir=../moved");
+    case_run("out", "");
+    assert_int_equal(case_shell("cp corpus.bin copy.bin && "
+                                "cp corpus.idx copy.idx"), 0);
+    case_compile("out", "data.train=copy training.steps=3 "
+                        "training.checkpoint.dir=../moved");
+    case_run("out", "--resume");
+}
+
+static void expect_damaged(const char *damage, const char *message)
+{
+    assert_int_equal(case_shell("rm -rf out/ck; cp -r whole out/ck; "
+                                "cd out/ck/step-00000004 && %s", damage), 0);
+    assert_int_equal(case_shell("$MEGAC run out --resume --steps 6"), 1);
+    assert_true(case_printed(message));
+}
+
+static void damaged_checkpoints(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
+    case_compile("out", four);
+    case_run("out", "");
+    assert_int_equal(case_shell("mv out/ck whole"), 0);
+    expect_damaged("rm exp_avg.safetensors",
+                   "ck/step-00000004: neither exp_avg.safetensors nor");
+    expect_damaged("head -c 5000 model.safetensors >x; mv x model.safetensors",
+                   "ck/step-00000004/model.safetensors");
+    expect_damaged("echo '{}' >state.json",
+                   "ck/step-00000004/state.json: `version` is no number");
+    expect_damaged("mv ../step-00000004 ../step-00000005; "
+                   "mkdir ../step-00000004",
+                   "ck/step-00000005 is of step 4 by its state.json");
+    assert_int_equal(case_shell("rm -r out/ck/* && $MEGAC run out --resume"),
+                     1);
+    assert_true(case_printed("there is no complete checkpoint in out/ck"));
+    case_compile("none", "");
+    assert_int_equal(case_shell("$MEGAC run none --resume"), 1);
+    assert_true(case_printed("none/spec.yaml has no training.checkpoint.dir"));
+    assert_int_equal(case_shell("$MEGAC run out --resume --load x"), 2);
+}
+
+/* ---- what is not lost ---------------------------------------------------- */
+
+/* Compiled anew for another layout, the folder has its old checkpoints. */
+static void another_program_in_the_folder(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
+    case_compile("out", four);
+    case_run("out", "--steps 2");
+    case_compile("out", "parallel.dp=2 training.optimizer.type=adamw "
+                        "training.steps=4 training.checkpoint.dir=ck");
+    case_run("out", "--resume");
+    assert_string_equal(listed("out/ck out/rank-*"),
+                        "out/rank-00000\nout/rank-00001\n\nout/ck:\nlatest\n"
+                        "step-00000002\nstep-00000004\n");
+    assert_int_equal(case_shell("wc -l <out/metrics.jsonl"), 0);
+    assert_string_equal(case_output(), "4\n");
+}
+
+/* Until it has a checkpoint, and a bit longer; then all ranks are killed. */
+static void run_and_kill(const char *options, int tenths)
+{
+    assert_int_equal(
+        case_shell("$MEGAC run out %s --steps 100000 -- --quiet &\n"
+                   "run=$!\n"
+                   "until [ -e out/ck/latest ]; do sleep 0.05; done\n"
+                   "sleep 0.%d\n"
+                   "for p in /proc/[0-9]*; do\n"
+                   "    case $(readlink $p/exe) in $PWD/out/rank-*)\n"
+                   "        kill -KILL ${p#/proc/};;\n"
+                   "    esac\n"
+                   "done\n"
+                   "wait $run", options, tenths), 3);
+}
+
+/* Killed three times, at moments that nobody chose, a run is where the run that
+ * was never killed is, to the bit, with a line for every step. */
+static void killed_at_any_moment(const char *async)
+{
+    char sets[512];
+
+    snprintf(sets, sizeof sets, "%s training.checkpoint.interval=1 "
+             "training.checkpoint.async=%s", four, async);
+    assert_int_equal(case_shell("rm -rf out whole"), 0);
+    case_compile("out", sets);
+    run_and_kill("", 5);
+    run_and_kill("--resume", 7);
+    run_and_kill("--resume", 8);
+    case_compile("whole", "parallel.tp=2 parallel.pp=2 "
+                          "training.optimizer.type=adamw");
+    assert_int_equal(
+        case_shell("last=$(sed 's/step-0*//' out/ck/latest)\n"
+                   "$MEGAC run out --resume --steps $((last + 3)) -- --quiet\n"
+                   "last=$(sed 's/step-0*//' out/ck/latest)\n"
+                   "$MEGAC run whole --steps $last --save-step $last "
+                   "--to whole -- --quiet\n"
+                   "cp out/ck/$(cat out/ck/latest)/model.safetensors killed\n"
+                   "for run in out whole; do\n"
+                   "    sed 's/, \"lr.*//' $run/metrics.jsonl >$run.steps\n"
+                   "done\n"
+                   "[ $last -gt 4 ] && diff out.steps whole.steps"), 0);
+    case_same_file("killed", "whole/weights.safetensors", 0);
+}
+
+static void killed_while_the_disk_is_awaited(void **state)
+{
+    (void)state;
+    killed_at_any_moment("true");
+    killed_at_any_moment("false");
+}
+
+/* The first one fits on the disk, the second does not. */
+static void a_disk_that_fills_up(void **state)
+{
+    static const char on_disk[] =
+        "mount -t tmpfs -o size=%dk tmpfs full && "
+        "$MEGAC run full.out -- --quiet; code=$?; "
+        "ls full full/step-00000002; exit $code";
+    const char *unshare = case_shell("[ $(id -u) = 0 ]") ? "unshare -rm"
+                                                         : "unshare -m";
+    char command[512];
+
+    (void)state;
+    if (case_shell("mkdir full; %s mount -t tmpfs tmpfs full", unshare))
+        skip();
+    case_compile("full.out", "training.steps=4 training.checkpoint.interval=2 "
+                             "training.checkpoint.dir=../full");
+    snprintf(command, sizeof command, on_disk, 1000);
+    assert_int_equal(case_shell("%s sh -c '%s'", unshare, command), 3);
+    assert_true(case_printed("step 4: checkpoint of step 4: cannot reserve"));
+    assert_true(case_printed("No space left on device"));
+    assert_true(case_printed("full:\nlatest\nstep-00000002\n\n"
+                             "full/step-00000002:\nmodel.safetensors\n"
+                             "state.json\n"));
+}
+
+/* ---- being told to end --------------------------------------------------- */
+
+/* Starts `out`, waits for steps, sends signals by `how`; the run ends with
+ * `code`, or 99 if it takes too long. */
+static void tell_to_end(const char *how, int code)
+{
+    assert_int_equal(
+        case_shell("rm -rf out/ck out/metrics.jsonl\n"
+                   "$MEGAC run out --steps 1000000 -- --quiet &\n"
+                   "run=$!\n"
+                   "until [ -s out/metrics.jsonl ]; do sleep 0.05; done\n"
+                   "%s\n"
+                   "(sleep 20; kill -KILL $run) 2>/dev/null &\n"
+                   "wait $run", how), code);
+}
+
+/* The step that is running when the signal comes is the last, and is saved. */
+static void expect_saved(void)
+{
+    assert_int_equal(
+        case_shell("last=$(tail -n 1 out/metrics.jsonl | "
+                   "sed 's/{\"step\": \\([0-9]*\\).*/\\1/')\n"
+                   "[ \"$(printf 'step-%%08d' $last)\" = "
+                   "\"$(cat out/ck/latest)\" ] && ls out/ck"), 0);
+    assert_null(strstr(case_output(), ".tmp"));
+}
+
+#define ONE_RANK                                                               \
+    "for p in /proc/[0-9]*; do\n"                                              \
+    "    [ \"$(readlink $p/exe)\" = \"$PWD/out/rank-00001\" ] &&\n"            \
+    "        kill -TERM ${p#/proc/}\n"                                         \
+    "done"
+
+static void told_to_end(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
+    case_compile("out", "parallel.tp=2 parallel.pp=2 "
+                        "training.checkpoint.dir=ck");
+    tell_to_end("kill -TERM $run", 0);
+    assert_true(case_printed("ended after step"));
+    expect_saved();
+    tell_to_end(ONE_RANK, 0);
+    expect_saved();
+    case_run("out", "--resume --steps 1");
+}
+
+static void told_to_end_without_checkpoints(void **state)
+{
+    (void)state;
+    case_compile("out", "parallel.tp=2 parallel.pp=2");
+    tell_to_end("kill -TERM $run", 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_changed_is_named),
+        cmocka_unit_test(data_that_moved),
+        cmocka_unit_test(damaged_checkpoints),
+        cmocka_unit_test(another_program_in_the_folder),
+        cmocka_unit_test(killed_while_the_disk_is_awaited),
+        cmocka_unit_test(a_disk_that_fills_up),
+        cmocka_unit_test(told_to_end),
+        cmocka_unit_test(told_to_end_without_checkpoints),
+    };
+
+    return cmocka_run_group_tests(tests, enter, case_leave);
+}
