@@ -50,6 +50,7 @@ struct CliCommand {
     const CliCommand *const *children; /* subcommands up to NULL, or NULL */
     uint32_t operands_min, operands_max;
     CliList *rest; /* takes what follows "--"; NULL: those are operands */
+    const char *rest_value; /* what the help calls it, or NULL */
     CliExit (*run)(const CliList *operands);
 };
 

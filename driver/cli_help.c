@@ -78,7 +78,7 @@ static void synopsis(const CliCommand *c, const char *path, FILE *to)
     if (c->options)
         fputs(" [OPTIONS]", to);
     if (c->rest)
-        fputs(" [-- …]", to);
+        fprintf(to, " [-- %s…]", c->rest_value ? c->rest_value : "");
 }
 
 void cli_help(const CliCommand *c, const char *path, FILE *to)

@@ -15,7 +15,7 @@
 
 static struct {
     const char *output, *target, *dump_ir, *stop_after;
-    CliList sets;
+    CliList sets, flags;
     bool verify_each, plan_only, stats;
 } args;
 
@@ -234,7 +234,7 @@ static CliExit run(const CliList *operands)
     if (code == CLI_DONE)
         code = check_pass_names();
     if (code == CLI_DONE) {
-        code = input_open(&in, operands->v[0], &args.sets);
+        code = input_open_flags(&in, operands->v[0], &args.sets, &args.flags);
         if (code == CLI_DONE)
             code = compile(&in);
         input_close(&in);
@@ -250,5 +250,7 @@ const CliCommand cmd_compile = {
     .options = options,
     .operands_min = 1,
     .operands_max = 1,
+    .rest = &args.flags,
+    .rest_value = "MEGATRON-FLAGS",
     .run = run,
 };

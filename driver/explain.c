@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static struct {
-    CliList sets;
+    CliList sets, flags;
 } args;
 
 static const CliOption options[] = {
@@ -241,7 +241,8 @@ static CliExit explain(const Input *in)
 static CliExit run(const CliList *operands)
 {
     Input in;
-    CliExit code = input_open(&in, operands->v[0], &args.sets);
+    CliExit code =
+        input_open_flags(&in, operands->v[0], &args.sets, &args.flags);
 
     if (code == CLI_DONE)
         code = explain(&in);
@@ -256,5 +257,7 @@ const CliCommand cmd_explain = {
     .options = options,
     .operands_min = 1,
     .operands_max = 1,
+    .rest = &args.flags,
+    .rest_value = "MEGATRON-FLAGS",
     .run = run,
 };

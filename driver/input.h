@@ -15,6 +15,9 @@ typedef struct {
 /* Loads a YAML file, or DIR/spec.yaml of a compiled program.  Close it also if
  * the result is not CLI_DONE. */
 CliExit input_open(Input *input, const char *path, const CliList *sets);
+/* The same, changed by Megatron's flags too. */
+CliExit input_open_flags(Input *input, const char *path, const CliList *sets,
+                         const CliList *flags);
 /* Prints what was reported to input->diag, by whomever, once, and frees. */
 void input_close(Input *input);
 

@@ -2,7 +2,7 @@
 #include "driver/views.h"
 
 static struct {
-    CliList sets;
+    CliList sets, flags;
     bool json;
 } args;
 
@@ -66,7 +66,8 @@ static CliExit run(const CliList *operands)
 
     if (!row)
         return cli_usage("there is no view `%s`", operands->v[1]);
-    CliExit code = input_open(&in, operands->v[0], &args.sets);
+    CliExit code =
+        input_open_flags(&in, operands->v[0], &args.sets, &args.flags);
     if (code == CLI_DONE)
         code = show(row, &in);
     input_close(&in);
@@ -85,5 +86,7 @@ const CliCommand cmd_inspect = {
     .options = options,
     .operands_min = 2,
     .operands_max = 2,
+    .rest = &args.flags,
+    .rest_value = "MEGATRON-FLAGS",
     .run = run,
 };

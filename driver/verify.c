@@ -11,7 +11,7 @@
 #include <inttypes.h>
 
 static struct {
-    CliList sets;
+    CliList sets, flags;
 } args;
 
 static const CliOption options[] = {
@@ -88,7 +88,8 @@ static CliExit verify(const Input *in)
 static CliExit run(const CliList *operands)
 {
     Input in;
-    CliExit code = input_open(&in, operands->v[0], &args.sets);
+    CliExit code =
+        input_open_flags(&in, operands->v[0], &args.sets, &args.flags);
 
     if (code == CLI_DONE)
         code = verify(&in);
@@ -106,5 +107,7 @@ const CliCommand cmd_verify = {
     .options = options,
     .operands_min = 1,
     .operands_max = 1,
+    .rest = &args.flags,
+    .rest_value = "MEGATRON-FLAGS",
     .run = run,
 };

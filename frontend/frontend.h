@@ -176,6 +176,18 @@ Grid spec_grid(const Spec *s, bool expert);
  * in `d`.  The result lives in `a`. */
 Spec *spec_load(Arena *a, Diag *d, const char *path, const char *const *sets,
                 int nsets);
+
+/* What a command line changes of a file: arguments of --set, then flags of
+ * Megatron-LM, each an argument of its own. */
+typedef struct {
+    const char *const *sets, *const *flags;
+    uint32_t nsets, nflags;
+} SpecChanges;
+
+Spec *spec_load_changed(Arena *a, Diag *d, const char *path,
+                        const SpecChanges *changes);
+/* What a whole command line of Megatron-LM means, its defaults included. */
+Spec *spec_import_megatron(Arena *a, Diag *d, const char *text);
 /* The same from memory; includes are relative to the working directory. */
 Spec *spec_parse(Arena *a, Diag *d, const char *name, const char *text,
                  const char *const *sets, int nsets);
@@ -245,5 +257,10 @@ void spec_print_fixed(const Spec *s, Buf *out);
 void schema_json(Buf *out);
 /* docs/SCHEMA.md. */
 void schema_markdown(Buf *out);
+
+/* ---- megatron_page.c ---------------------------------------------------- */
+
+/* docs/MEGATRON.md. */
+void megatron_markdown(Buf *out);
 
 #endif

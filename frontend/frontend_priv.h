@@ -103,6 +103,10 @@ Node *yaml_read_text(Arena *a, Diag *d, const char *name, const char *text,
 /* "a.b=c" as the map {a: {b: c}}. */
 Node *yaml_read_set(Arena *a, Diag *d, const char *argument);
 bool node_is_null(const Node *n);
+/* Appends what `${name}` or `${name:-default}` stands for; `at` is just behind
+ * the `${`.  Returns the rest of the text, or NULL after an error. */
+const char *environment_expand(Arena *a, Diag *d, Loc loc, const char *at,
+                               Buf *out);
 /* JSON, of which the YAML reader knows the places. */
 Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
                      size_t len);
@@ -110,12 +114,15 @@ Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
 /* ---- node.c: trees without a text --------------------------------------- */
 
 Node *node_map(Arena *a, Loc loc);
+Node *node_list(Arena *a, Loc loc);
+Node *node_scalar(Arena *a, const char *text, Loc loc);
 void node_append(Node *parent, Node *child);
 /* NULL if the map has none of that name. */
 const Node *node_child(const Node *map, const char *name);
 /* Puts a value under "model.rope.base", with the blocks around it. */
 void node_put(Arena *a, Node *root, const char *path, const char *text,
               Loc loc);
+void node_put_node(Arena *a, Node *root, const char *path, Node *value);
 
 /* load.c: the same from a tree of keys. */
 Spec *spec_from_tree(Arena *a, Diag *d, const char *name, Node *root);

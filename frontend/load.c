@@ -1,15 +1,17 @@
-/* load.c - files, includes and --set, merged into one value per key.
+/* load.c - files, includes, --set and flags, merged into one value per key.
  *
  * Every source is a layer.  A layer that comes later wins key by key: first
- * what a file includes, then the file itself, then each --set.  Within a layer
- * a key may appear once.  Only when all layers are merged are the values
- * converted, so that a value which was overridden cannot be wrong.
+ * what a file includes, then the file itself, then each --set, then Megatron's
+ * flags, which may also stand alone.  Within a layer a key may appear once.
+ * Only when all layers are merged are the values converted, so that a value
+ * which was overridden cannot be wrong.
  *
  *     include ──┐
  *     file ─────┼─ merge ─> Raw per key ─> value_parse ─> derive ─> check
- *     --set … ──┘
+ *     --set … ──┤
+ *     flags ────┘
  */
-#include "frontend/frontend_priv.h"
+#include "frontend/megatron.h"
 
 #include <errno.h>
 
@@ -221,6 +223,31 @@ static void set_merge(Loader *l, const char *argument)
     section_merge(l, "", root);
 }
 
+/* ---- Megatron's flags --------------------------------------------------- */
+
+/* The text of a key in the layers so far. */
+static const char *value_below(void *loader, const char *path)
+{
+    Loader *l = loader;
+    const Node *n = raw_of(l, schema_key(path))->node;
+
+    return n && n->kind == NODE_SCALAR ? n->text : NULL;
+}
+
+static void flags_merge(Loader *l, MegatronSource source)
+{
+    Node *root;
+
+    source.below = value_below;
+    source.from = l;
+    root = megatron_read(l->arena, l->diag, &source);
+    if (root) {
+        l->layer = ++l->num_layers;
+        section_merge(l, "", root);
+    }
+    l->broken |= !root;
+}
+
 /* ---- values ------------------------------------------------------------- */
 
 /* `swiglu: true` stands for the choice, `untie…: true` for tie…: false. */
@@ -298,29 +325,41 @@ static Spec *spec_finish(Loader *l, const char *name)
 /* ---- entry -------------------------------------------------------------- */
 
 static Spec *loader_run(Loader *l, const char *name, const Buf *text,
-                        const char *const *sets, int nsets)
+                        const SpecChanges *changes)
 {
+    const MegatronSource flags = {.args = changes->flags,
+                                  .nargs = changes->nflags};
+
     l->raw = arena_array(l->arena, Raw, schema_num_keys);
     text_merge(l, name, text);
-    for (int i = 0; i < nsets; i++)
-        set_merge(l, sets[i]);
+    for (uint32_t i = 0; i < changes->nsets; i++)
+        set_merge(l, changes->sets[i]);
+    if (flags.nargs)
+        flags_merge(l, flags);
     return l->broken ? NULL : spec_finish(l, name);
 }
 
-Spec *spec_load(Arena *a, Diag *d, const char *path, const char *const *sets,
-                int nsets)
+Spec *spec_load_changed(Arena *a, Diag *d, const char *path,
+                        const SpecChanges *changes)
 {
     Loader l = {.arena = a, .diag = d};
     Buf text = {0};
     Spec *s = NULL;
 
     if (buf_read_file(&text, path))
-        s = loader_run(&l, path, &text, sets, nsets);
+        s = loader_run(&l, path, &text, changes);
     else
         diag_error(d, diag_loc_named(d, path), "MC0801", "cannot read: %s",
                    strerror(errno));
     buf_free(&text);
     return s;
+}
+
+Spec *spec_load(Arena *a, Diag *d, const char *path, const char *const *sets,
+                int nsets)
+{
+    return spec_load_changed(
+        a, d, path, &(SpecChanges){.sets = sets, .nsets = (uint32_t)nsets});
 }
 
 Spec *spec_parse(Arena *a, Diag *d, const char *name, const char *text,
@@ -331,7 +370,8 @@ Spec *spec_parse(Arena *a, Diag *d, const char *name, const char *text,
     Spec *s;
 
     buf_puts(&copy, text);
-    s = loader_run(&l, name, &copy, sets, nsets);
+    s = loader_run(&l, name, &copy,
+                   &(SpecChanges){.sets = sets, .nsets = (uint32_t)nsets});
     buf_free(&copy);
     return s;
 }

@@ -48,16 +48,37 @@ static Node *block_of(Arena *a, Node *map, const char *name, Loc loc)
     return n;
 }
 
-void node_put(Arena *a, Node *root, const char *path, const char *text, Loc loc)
+Node *node_list(Arena *a, Loc loc)
 {
-    const char *name = path_name(path);
-    Node *block = root, *n = arena_new_of(a, Node);
+    Node *n = node_map(a, loc);
 
-    for (const char *at = path; at < name; at += strcspn(at, ".") + 1)
-        block = block_of(a, block, arena_strndup(a, at, strcspn(at, ".")), loc);
+    n->kind = NODE_LIST;
+    return n;
+}
+
+Node *node_scalar(Arena *a, const char *text, Loc loc)
+{
+    Node *n = arena_new_of(a, Node);
+
     n->kind = NODE_SCALAR;
-    n->name = name;
     n->text = text;
     n->loc = n->name_loc = loc;
-    node_append(block, n);
+    return n;
+}
+
+void node_put_node(Arena *a, Node *root, const char *path, Node *value)
+{
+    const char *name = path_name(path);
+    Node *block = root;
+
+    for (const char *at = path; at < name; at += strcspn(at, ".") + 1)
+        block = block_of(a, block, arena_strndup(a, at, strcspn(at, ".")),
+                         value->loc);
+    value->name = name;
+    node_append(block, value);
+}
+
+void node_put(Arena *a, Node *root, const char *path, const char *text, Loc loc)
+{
+    node_put_node(a, root, path, node_scalar(a, text, loc));
 }

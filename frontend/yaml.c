@@ -71,9 +71,8 @@ static void problem_report(Reader *r)
 
 /* ---- the environment ---------------------------------------------------- */
 
-/* Appends what `${name}` stands for; `at` is just behind the `${`.  Returns
- * the rest of the text, or NULL after an error. */
-static const char *variable_expand(Reader *r, Loc loc, const char *at, Buf *out)
+const char *environment_expand(Arena *a, Diag *d, Loc loc, const char *at,
+                               Buf *out)
 {
     const char *close = strchr(at, '}');
     const char *fallback = strstr(at, ":-");
@@ -81,23 +80,22 @@ static const char *variable_expand(Reader *r, Loc loc, const char *at, Buf *out)
     char *name;
 
     if (!close) {
-        diag_error(r->diag, loc, "MC0010", "`${` without a closing `}`");
-        diag_help(r->diag, "write `$${` for a literal `${`");
+        diag_error(d, loc, "MC0010", "`${` without a closing `}`");
+        diag_help(d, "write `$${` for a literal `${`");
         return NULL;
     }
     if (fallback && fallback > close)
         fallback = NULL;
-    name = arena_strndup(r->arena, at,
-                         (size_t)((fallback ? fallback : close) - at));
+    name = arena_strndup(a, at, (size_t)((fallback ? fallback : close) - at));
     value = getenv(name);
     if (value)
         buf_puts(out, value);
     else if (fallback)
         buf_write(out, fallback + 2, (size_t)(close - fallback - 2));
     else {
-        diag_error(r->diag, loc, "MC0010",
+        diag_error(d, loc, "MC0010",
                    "the environment has no variable `%s`", name);
-        diag_help(r->diag, "give it a default: `${%s:-value}`", name);
+        diag_help(d, "give it a default: `${%s:-value}`", name);
         return NULL;
     }
     return close + 1;
@@ -118,7 +116,7 @@ static const char *environment_fill(Reader *r, Loc loc, const char *text)
             buf_puts(&out, "${");
             text += 3;
         } else if (strncmp(text, "${", 2) == 0) {
-            text = variable_expand(r, loc, text + 2, &out);
+            text = environment_expand(r->arena, r->diag, loc, text + 2, &out);
         } else if (*text) {
             buf_write(&out, text++, 1);
         }

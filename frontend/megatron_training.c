@@ -1,0 +1,259 @@
+/* megatron_training.c - flags whose meaning depends on others: the optimizer,
+ * steps and samples, evaluation and data.
+ *
+ * Megatron counts a schedule in samples, megac in steps of the whole batch;
+ * between steps both go by samples.  Sources: get_optimizer_param_scheduler
+ * and update_train_iters of megatron/training/training.py.
+ */
+#include "frontend/megatron.h"
+
+#include "base/batch.h"
+
+#include <math.h>
+
+/* ---- the optimizer ------------------------------------------------------- */
+
+static void optimizer_convert(Import *im)
+{
+    static const char path[] = "training.optimizer.type";
+    const Flag *f = import_given(im, ID_OPTIMIZER);
+    const Flag *coupled = import_given(im, ID_NO_DECOUPLED_WEIGHT_DECAY);
+    bool sgd = f && strcmp(flag_value(f), "sgd") == 0;
+    bool adam = !f || strcmp(flag_value(f), "adam") == 0;
+
+    if (f && !sgd && !adam)
+        import_reject(im, f, "megac has adam and sgd");
+    else if (f)
+        import_put(im, path, sgd ? "sgd" : coupled ? "adam" : "adamw",
+                   f->values[0].loc);
+    else if (coupled)
+        import_put(im, path, "adam", coupled->loc);
+    if (coupled && sgd)
+        import_no_effect(im, coupled, "with --optimizer sgd");
+    if (sgd)
+        import_default(im, "training.optimizer.momentum", "0.9");
+    else
+        import_default(im, "training.optimizer.beta2", "0.999");
+}
+
+/* ---- samples and steps --------------------------------------------------- */
+
+/* Samples of a whole step: as given, or a microbatch of each replica. */
+static int64_t batch_of(Import *im)
+{
+    int64_t batch = 0, micro = 1, tp = 1, pp = 1, cp = 1, ep = 1, dp = 1;
+    int64_t world = 0;
+
+    if (import_number(im, "training.global_batch_size", &batch))
+        return MC_MAX(batch, 1);
+    import_number(im, "training.micro_batch_size", &micro);
+    import_number(im, "parallel.tp", &tp);
+    import_number(im, "parallel.pp", &pp);
+    import_number(im, "parallel.cp", &cp);
+    import_number(im, "parallel.ep", &ep);
+    if (import_number(im, "parallel.world_size", &world))
+        dp = world / MC_MAX(product_saturated(tp, product_saturated(pp, cp)),
+                            1);
+    else if (import_number(im, "parallel.dp", &dp))
+        dp = product_saturated(dp, ep);
+    else
+        dp = ep;
+    return MC_MAX(product_saturated(micro, dp), 1);
+}
+
+/* A number of steps that need not be whole: the nearest, said aloud. */
+static void steps_put(Import *im, const char *path, const Flag *f,
+                      double steps)
+{
+    double whole = round(steps);
+
+    if (fabs(steps - whole) > 1e-9 * (1 + steps))
+        diag_warn(im->diag, f->values[0].loc, "MC0027",
+                  "%s %s is %.2f steps: %s = %.0f", f->name, flag_value(f),
+                  steps, path_name(path), whole);
+    import_put_int(im, path, (int64_t)whole, f->values[0].loc);
+}
+
+static void samples_convert(Import *im, FlagId id, const char *path)
+{
+    const Flag *f = import_given(im, id);
+    int64_t samples;
+
+    if (!f)
+        return;
+    if (!str_to_int(flag_value(f), &samples) || samples < 0)
+        import_reject(im, f, "expected a number of samples");
+    else
+        steps_put(im, path, f, (double)samples / (double)batch_of(im));
+}
+
+/* [start, increment, samples]; a batch that does not grow otherwise. */
+static BatchRampup rampup_of(const Import *im, int64_t full)
+{
+    BatchRampup r = {full, 0, 0, full};
+
+    for (uint32_t i = 0; i < im->flags.n; i++) {
+        const Flag *f = &im->flags.v[i];
+        if (strcmp(f->name, "--rampup-batch-size") != 0 || f->n != 3 ||
+            !str_to_int(f->values[0].text, &r.start) ||
+            !str_to_int(f->values[1].text, &r.increment) ||
+            !str_to_int(f->values[2].text, &r.samples))
+            continue;
+        r.full = full;
+    }
+    return r;
+}
+
+/* Whole batches only, as in Megatron's update_train_iters. */
+static int64_t steps_of(const BatchRampup *r, int64_t samples)
+{
+    int64_t steps = 0, consumed = 0;
+    bool grows = r->start > 0 && r->increment > 0 && r->start < r->full &&
+                 r->samples <= INT32_MAX;
+
+    while (grows && consumed <= r->samples && consumed <= samples) {
+        consumed += batch_at(r, consumed);
+        steps++;
+    }
+    if (samples > consumed)
+        steps += (samples - consumed) / r->full;
+    return steps;
+}
+
+static void train_samples_convert(Import *im)
+{
+    const Flag *f = import_given(im, ID_TRAIN_SAMPLES);
+    BatchRampup r = rampup_of(im, batch_of(im));
+    int64_t samples;
+
+    if (f && import_int(im, f, &samples))
+        import_put_int(im, "training.steps", steps_of(&r, samples),
+                       f->values[0].loc);
+}
+
+static void warmup_fraction_convert(Import *im)
+{
+    static const char path[] = "training.lr_schedule.warmup_steps";
+    const Flag *f = import_given(im, ID_LR_WARMUP_FRACTION);
+    int64_t steps = 0;
+    double share;
+
+    if (!f)
+        return;
+    if (!str_to_double(flag_value(f), &share) || share < 0 || share > 1)
+        import_reject(im, f, "expected a number from 0 to 1");
+    else if (import_number(im, "training.lr_schedule.decay_steps", &steps) ||
+             import_number(im, "training.steps", &steps))
+        steps_put(im, path, f, share * (double)steps);
+}
+
+static void steps_convert(Import *im)
+{
+    train_samples_convert(im);
+    samples_convert(im, ID_LR_DECAY_SAMPLES,
+                    "training.lr_schedule.decay_steps");
+    samples_convert(im, ID_LR_WARMUP_SAMPLES,
+                    "training.lr_schedule.warmup_steps");
+    samples_convert(im, ID_LR_WSD_DECAY_SAMPLES,
+                    "training.lr_schedule.wsd_decay_steps");
+    warmup_fraction_convert(im);
+}
+
+/* ---- evaluation and data ------------------------------------------------- */
+
+static void eval_convert(Import *im)
+{
+    const Flag *interval = import_given(im, ID_EVAL_INTERVAL);
+    const Flag *iters = import_given(im, ID_EVAL_ITERS);
+
+    if (iters && strcmp(flag_value(iters), "0") == 0) {
+        import_put(im, "training.eval.interval", "0", iters->values[0].loc);
+        return;
+    }
+    if (interval)
+        import_put_value(im, "training.eval.interval", interval);
+    if (iters && (interval || !im->whole))
+        import_put_value(im, "training.eval.steps", iters);
+    else if (iters)
+        import_no_effect(im, iters, "without --eval-interval");
+    else if (interval)
+        import_default(im, "training.eval.steps", "100");
+}
+
+static Node *blend_entry(Import *im, const Word *weight, const Word *prefix)
+{
+    Node *entry = node_map(im->arena, weight->loc);
+    Node *path = node_scalar(im->arena, prefix->text, prefix->loc);
+    Node *share = node_scalar(im->arena, weight->text, weight->loc);
+
+    path->name = "path";
+    share->name = "weight";
+    node_append(entry, path);
+    node_append(entry, share);
+    return entry;
+}
+
+/* One prefix, or weights and prefixes in turn. */
+static void blend_put(Import *im, FlagId id, const char *path)
+{
+    const Flag *f = import_given(im, id);
+    double weight;
+    Node *list;
+
+    if (f && f->n == 1)
+        import_put_value(im, path, f);
+    if (!f || f->n == 1)
+        return;
+    list = node_list(im->arena, f->values[0].loc);
+    for (uint32_t i = 0; i < f->n; i += 2) {
+        if (i + 1 == f->n || !str_to_double(f->values[i].text, &weight)) {
+            import_reject(im, f, "several data sets take a weight each: "
+                                 "WEIGHT PREFIX WEIGHT PREFIX …");
+            return;
+        }
+        node_append(list, blend_entry(im, &f->values[i], &f->values[i + 1]));
+    }
+    import_put_node(im, path, list);
+}
+
+/* Made-up data is not split: it has a set for evaluation too. */
+static void mock_convert(Import *im)
+{
+    const Flag *mock = import_given(im, ID_MOCK_DATA);
+    Flag *split = import_given(im, ID_SPLIT);
+    int64_t interval = 0;
+
+    if (!mock)
+        return;
+    import_put(im, "data.train", "synthetic", mock->loc);
+    import_number(im, "training.eval.interval", &interval);
+    if (interval > 0)
+        import_put(im, "data.valid", "synthetic", mock->loc);
+    if (split)
+        split->ignored = CLASS_LOADING;
+}
+
+static void data_convert(Import *im)
+{
+    const Flag *split = import_given(im, ID_SPLIT);
+
+    mock_convert(im);
+    blend_put(im, ID_DATA_PATH, "data.train");
+    blend_put(im, ID_TRAIN_DATA_PATH, "data.train");
+    blend_put(im, ID_VALID_DATA_PATH, "data.valid");
+    if (split && !import_given(im, ID_MOCK_DATA))
+        import_put_value(im, "data.split", split);
+    else if (import_given(im, ID_DATA_PATH))
+        import_default(im, "data.split", "969,30,1");
+}
+
+/* ---- all ----------------------------------------------------------------- */
+
+/* Data last: what is evaluated needs some. */
+void import_convert_training(Import *im)
+{
+    optimizer_convert(im);
+    steps_convert(im);
+    eval_convert(im);
+    data_convert(im);
+}
