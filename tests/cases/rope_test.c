@@ -37,13 +37,13 @@ static void add_table(Module *m, FuncId probe, const char *what)
     vmap_free(&none);
 }
 
-/* The frequencies of all pairs of `channels`, under --set arguments. */
-static void frequencies(const char *const *sets, int n, int channels,
-                        double *out)
+/* The frequencies of all pairs of `channels`, of t0.yaml with changes. */
+static void changed_frequencies(const SpecChanges *changes, int channels,
+                                double *out)
 {
     Arena *a = arena_new();
     Diag *d = diag_new(a);
-    Spec *spec = spec_load(a, d, "t0.yaml", sets, n);
+    Spec *spec = spec_load_changed(a, d, "t0.yaml", changes);
     EvalArray tables[2];
     FuncId probe;
     Module *m;
@@ -61,6 +61,13 @@ static void frequencies(const char *const *sets, int n, int channels,
     module_free(m);
     diag_free(d);
     arena_free(a);
+}
+
+static void frequencies(const char *const *sets, uint32_t n, int channels,
+                        double *out)
+{
+    changed_frequencies(&(SpecChanges){.sets = sets, .nsets = n}, channels,
+                        out);
 }
 
 static void expect(double got, double expected)
@@ -94,6 +101,24 @@ static void llama3_of_64_channels(void **state)
     expect(scaled[18], 1.94616e-5);
     for (int i = 18; i < 32; i++)
         expect(scaled[i], plain[i] / 32);
+}
+
+/* The same by Megatron's flags, whose factor was read and then ignored. */
+static void llama3_by_flags(void **state)
+{
+    static const char *const flags[] = {
+        "--kv-channels", "64", "--use-rope-scaling", "--rope-scaling-factor",
+        "32", "--rotary-base", "500000"};
+    double scaled[MAX_CHANNELS];
+
+    (void)state;
+    changed_frequencies(
+        &(SpecChanges){.flags = flags, .nflags = MC_LEN(flags)}, 64, scaled);
+    expect(scaled[14], 3.21145e-3);
+    expect(scaled[15], 1.29055e-3);
+    expect(scaled[16], 4.29557e-4);
+    expect(scaled[17], 9.70829e-5);
+    expect(scaled[18], 1.94616e-5);
 }
 
 /* 128 channels, factor 8: up to [28] as it was, from [35] on an eighth. */
@@ -142,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama3_of_64_channels),
+        cmocka_unit_test(llama3_by_flags),
         cmocka_unit_test(llama3_of_128_channels),
         cmocka_unit_test(linear),
         cmocka_unit_test(unknown_kind),
