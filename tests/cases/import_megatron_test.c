@@ -26,12 +26,13 @@ static void import(const char *flags, const char *spec)
         fail_msg("%s\n%s", flags, case_output());
 }
 
-static json_t *inspect(const char *spec, const char *view)
+static json_t *inspect(const char *view, const char *sets)
 {
     json_t *json;
 
-    if (case_shell("$MEGAC inspect %s %s --json 2>errors", spec, view) != 0)
-        fail_msg("%s %s", spec, view);
+    if (case_shell("$MEGAC inspect spec.yaml %s --json %s 2>errors", view,
+                   sets) != 0)
+        fail_msg("%s %s", view, sets);
     json = json_loads(case_output(), 0, NULL);
     assert_non_null(json);
     return json;
@@ -47,10 +48,12 @@ static void commands_have_the_published_sizes(void **state)
     static const struct {
         const char *name;
         json_int_t params;
+        const char *sets; /* a program for each of 96 batch sizes is long */
     } rows[] = {
-        {"gpt3_175b", 174604259328},
-        {"llama3_8b", 8030261248 + 65 * 4096},
-        {"mixtral_8x7b", 46702792704},
+        {"gpt3_175b", 174604259328,
+         "--set training.rampup=null --set training.global_batch_size=16"},
+        {"llama3_8b", 8030261248 + 65 * 4096, ""},
+        {"mixtral_8x7b", 46702792704, ""},
     };
 
     (void)state;
@@ -60,7 +63,7 @@ static void commands_have_the_published_sizes(void **state)
                        "%s/tests/data/megatron/%s.txt)\" -o spec.yaml",
                        MEGAC_SOURCE_DIR, rows[i].name) != 0)
             fail_msg("%s", case_output());
-        params = inspect("spec.yaml", "params");
+        params = inspect("params", rows[i].sets);
         assert_int_equal(json_integer_value(case_member(params, "unique")),
                          rows[i].params);
         json_decref(params);
@@ -102,7 +105,7 @@ static void expect_stages(const char *flags, const int *layers, size_t n)
     json_t *stages;
 
     import(flags, "spec.yaml");
-    stages = inspect("spec.yaml", "layout");
+    stages = inspect("layout", "");
     assert_int_equal(json_array_size(stages), n);
     for (size_t i = 0, first = 0; i < n; i++) {
         json_t *ids = case_member(json_array_get(stages, i), "layers");
@@ -161,7 +164,7 @@ static void mc_45(void **state)
     (void)state;
     snprintf(command, sizeof command, "%s220", flags);
     import(command, "spec.yaml");
-    curve = inspect("spec.yaml", "lr");
+    curve = inspect("lr", "");
     expect_near(rate(curve, 11), 5.0e-4);
     expect_near(rate(curve, 22), 1.0e-3);
     expect_near(rate(curve, 121), 5.0e-4);
@@ -203,7 +206,7 @@ static void every_command_takes_flags(void **state)
                    "flags.saved/weights.safetensors", 0);
     assert_int_equal(case_shell("$MEGAC inspect t0.yaml groups -- %s", flags),
                      0);
-    assert_true(case_printed("world 2"));
+    assert_true(case_printed("2 ranks"));
     assert_int_equal(case_shell("$MEGAC explain t0.yaml -- %s", flags), 0);
     assert_int_equal(case_shell("$MEGAC verify t0.yaml -- %s", flags), 0);
     assert_int_equal(case_shell("$MEGAC verify t0.yaml -- "
