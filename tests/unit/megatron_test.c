@@ -328,6 +328,10 @@ static void flags_become_keys(void **state)
          "[{path: a, weight: 0.25}, {path: b, weight: 3}]"},
         {"--train-data-path a --valid-data-path b --eval-interval 5",
          "data.valid", "[{path: b}]"},
+        {"--save ck --save-interval 50", "training.checkpoint.interval", "50"},
+        {"--save ck", "training.checkpoint.async", "false"},
+        {"--save ck --async-save", "training.checkpoint.async", "true"},
+        {"--save ck", "training.checkpoint.keep", "1048576"},
         {"--seed 7", "training.seed", "7"},
         {"--seed 7 --seed 8", "training.seed", "8"},
     };
@@ -546,6 +550,8 @@ static void steps_of_the_examples(void **state)
     expect_key(&gpt, "training.lr_schedule.warmup_steps", "430");
     expect_key(&gpt, "training.rampup", "[16, 16, 5859375]");
     expect_key(&gpt, "training.eval.interval", "1000");
+    expect_key(&llama, "training.checkpoint.dir",
+               "\"checkpoints/llama3 8b\"");
     expect_key(&llama, "training.steps", "15258789");
     expect_key(&llama, "training.lr_schedule.warmup_steps", "30518");
     expect_key(&llama, "parallel.sharding", "optim");
