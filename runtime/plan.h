@@ -522,6 +522,13 @@ bool plan_part_name(const char *pattern, uint32_t part, char *out, size_t cap);
  * if the exported name contains "{e}", else 1. */
 int64_t plan_export_parts(const Plan *p, const PlanTensor *t);
 
+/* ---- plan_value.c: numbers ----------------------------------------------- */
+
+/* Number i of an array of f32, bf16 or f16; stored to the nearest, ties to
+ * even. */
+void plan_store(uint32_t dtype, char *to, int64_t i, float value);
+float plan_fetch(uint32_t dtype, const char *from, int64_t i);
+
 /* ---- plan_build.c: writing ----------------------------------------------- */
 
 typedef struct PlanBuilder PlanBuilder;

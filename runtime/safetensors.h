@@ -77,4 +77,16 @@ MC_MUST_USE Status safe_create(const char *path, const SafePart *part);
 MC_MUST_USE Status safe_write(const char *path, int fd, const char *bytes,
                               size_t n, uint64_t at);
 
+/* ---- safetensors_copy.c: a set once more --------------------------------- */
+
+typedef struct {
+    const char *dir, *stem; /* where to, as in safe_open_in */
+    uint64_t part_bytes;    /* as in safe_layout */
+    uint32_t dtype;         /* PLAN_DTYPES: each tensor as it is */
+} SafeCopy;
+
+/* Writes the tensors of a set that was opened.  What the type cannot hold is
+ * an error. */
+MC_MUST_USE Status safe_copy(const SafeSet *from, const SafeCopy *how);
+
 #endif

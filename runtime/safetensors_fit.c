@@ -124,7 +124,8 @@ static Status check_missing(const SafeSet *set, const SafeSet *model)
     Status s = STATUS_NONE;
     Buf names = {0};
     uint32_t n = list_missing(model, set, &names);
-    bool head = safe_find(model, head_name) && !safe_find(set, head_name);
+    bool head = n == 1 && safe_find(model, head_name) &&
+                !safe_find(set, head_name);
 
     if (n)
         s = status_make(STATUS_INPUT, "%s has no tensor %s%s", set->path,

@@ -35,10 +35,6 @@ void philox_normals(uint64_t key, uint64_t first, int64_t n, double *out);
  * keyed by logical name and index; the others and all padding with zeros. */
 MC_MUST_USE Status state_init(const State *s, uint64_t seed);
 
-/* Values of a field's type from and to f32; bf16 rounds to nearest even. */
-void state_store(uint32_t dtype, char *to, int64_t i, float value);
-float state_fetch(uint32_t dtype, const char *from, int64_t i);
-
 enum { STATE_NAME_BYTES = 512 };
 
 /* ---- state_walk.c -------------------------------------------------------- */

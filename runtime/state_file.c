@@ -133,8 +133,8 @@ static Status read_run(void *self, const StateRun *run)
     const Reader *r = self;
 
     for (int64_t i = 0; i < run->n; i++)
-        state_store(r->dtype, r->to, run->local + i * run->stride,
-                    state_fetch(r->from_dtype, r->from, run->at + i));
+        plan_store(r->dtype, r->to, run->local + i * run->stride,
+                    plan_fetch(r->from_dtype, r->from, run->at + i));
     return STATUS_NONE;
 }
 

@@ -7,38 +7,9 @@
  */
 #include "runtime/state.h"
 
-#include "base/half.h"
-
 #include <math.h>
 
 enum { CHUNK = 1024 }; /* normal numbers drawn at a time */
-
-/* ---- values -------------------------------------------------------------- */
-
-void state_store(uint32_t dtype, char *to, int64_t i, float value)
-{
-    uint16_t half;
-
-    if (dtype == PLAN_F32) {
-        memcpy(to + i * 4, &value, 4);
-        return;
-    }
-    half = dtype == PLAN_F16 ? half_narrow(value) : bf16_narrow(value);
-    memcpy(to + i * 2, &half, 2);
-}
-
-float state_fetch(uint32_t dtype, const char *from, int64_t i)
-{
-    uint16_t half;
-    float value;
-
-    if (dtype == PLAN_F32) {
-        memcpy(&value, from + i * 4, 4);
-        return value;
-    }
-    memcpy(&half, from + i * 2, 2);
-    return dtype == PLAN_F16 ? half_widen(half) : bf16_widen(half);
-}
 
 /* ---- filling ------------------------------------------------------------- */
 
@@ -80,7 +51,7 @@ static void fill_normal(const Filling *f, char *to, int64_t at, int64_t n)
         int64_t now = MC_MIN(n - done, CHUNK);
         philox_normals(f->key, (uint64_t)(at + done), now, x);
         for (int64_t i = 0; i < now; i++)
-            state_store(f->dtype, to, done + i,
+            plan_store(f->dtype, to, done + i,
                         (float)(x[i] * (double)f->scale));
     }
 }
@@ -99,7 +70,7 @@ static void fill_run(const Filling *f, char *bytes, int64_t from, int64_t to,
         fill_normal(f, bytes, at + from, n);
     else
         for (int64_t i = 0; i < n; i++)
-            state_store(f->dtype, bytes, i, 1.0f);
+            plan_store(f->dtype, bytes, i, 1.0f);
 }
 
 static void fill_row(const Filling *f, int64_t row)

@@ -90,7 +90,7 @@ static Status write_run(void *self, const StateRun *run)
             w->at = run->at + i;
         w->buffer[w->n++] =
             w->factor *
-            state_fetch(w->dtype, w->from, run->local + i * run->stride);
+            plan_fetch(w->dtype, w->from, run->local + i * run->stride);
     }
     return STATUS_NONE;
 }

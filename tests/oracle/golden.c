@@ -78,7 +78,7 @@ static void compare_gradient(const SafeSet *f, const SafeTensor *t,
     double square = 0, sum = 0;
 
     for (int64_t i = 0; i < (int64_t)(t->end - t->begin) / 4; i++) {
-        double g = (double)state_fetch(t->dtype, safe_bytes(f, t), i);
+        double g = (double)plan_fetch(t->dtype, safe_bytes(f, t), i);
         square += g * g;
         sum += g * cos((double)i);
     }

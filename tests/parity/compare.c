@@ -148,8 +148,8 @@ static double distance(const SafeSet *fa, const SafeTensor *a,
     double square = 0, gap = 0;
 
     for (int64_t i = 0; i < elements(a); i++) {
-        double x = (double)state_fetch(a->dtype, safe_bytes(fa, a), i);
-        double y = (double)state_fetch(b->dtype, safe_bytes(fb, b), i);
+        double x = (double)plan_fetch(a->dtype, safe_bytes(fa, a), i);
+        double y = (double)plan_fetch(b->dtype, safe_bytes(fb, b), i);
         square += x * x;
         gap += (y - x) * (y - x);
     }

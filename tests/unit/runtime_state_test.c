@@ -71,7 +71,7 @@ static void halves(void **state)
 
     (void)state;
     for (size_t i = 0; i < MC_LEN(rows); i++)
-        assert_true(state_fetch(PLAN_F16, (const char *)&rows[i].bits, 0) ==
+        assert_true(plan_fetch(PLAN_F16, (const char *)&rows[i].bits, 0) ==
                     rows[i].value);
 }
 
@@ -84,8 +84,8 @@ static void brain_floats(void **state)
 
     (void)state;
     for (size_t i = 0; i < MC_LEN(from); i++) {
-        state_store(PLAN_BF16, cell, 0, from[i]);
-        assert_true(state_fetch(PLAN_BF16, cell, 0) == to[i]);
+        plan_store(PLAN_BF16, cell, 0, from[i]);
+        assert_true(plan_fetch(PLAN_BF16, cell, 0) == to[i]);
     }
 }
 
