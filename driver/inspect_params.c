@@ -4,84 +4,21 @@
  * are logical, without padding, and a tied table is one parameter.  What a
  * rank holds includes padding.
  */
+#include "driver/params.h"
 #include "driver/views.h"
 
 #include <inttypes.h>
 
-/* One parameter of one layer: a tensor, or a part of one. */
-typedef struct {
-    const Tensor *tensor;
-    const TensorPart *part; /* or NULL */
-    int64_t layer;          /* -1: of no layer */
-} Row;
-
-typedef Vec(Row) Rows;
-
-/* ---- which --------------------------------------------------------------- */
-
-static void list_layers(const Module *m, TensorId id, const TensorPart *part,
-                        Rows *out)
-{
-    const Tensor *t = &m->tensors.v[id.i];
-
-    for (uint32_t l = 0; l < m->nlayers; l++) {
-        if (tensor_in_layer(m, id, l))
-            vec_push(out, ((Row){t, part, t->per_layer ? (int64_t)l : -1}));
-        if (!t->per_layer)
-            break;
-    }
-}
-
-static Rows list_rows(const Module *m)
-{
-    Rows rows = {0};
-
-    for (uint32_t i = 1; i < m->tensors.n; i++) {
-        const Tensor *t = &m->tensors.v[i];
-
-        if (t->parameter && t->nparts == 0)
-            list_layers(m, (TensorId){i}, NULL, &rows);
-        for (uint32_t k = 0; t->parameter && k < t->nparts; k++)
-            list_layers(m, (TensorId){i}, &t->part[k], &rows);
-    }
-    return rows;
-}
-
-static const Export *file_of(const Row *row)
-{
-    return row->part ? &row->part->file : &row->tensor->file;
-}
-
-static int64_t count(const Row *row)
-{
-    Type part;
-
-    if (!row->part)
-        return type_elems(&row->tensor->logical);
-    part = type_part(&row->tensor->logical, row->part->at);
-    return type_elems(&part);
-}
-
-static int64_t total(const Rows *rows)
+static int64_t total(const Params *params)
 {
     int64_t sum = 0;
 
-    for (uint32_t i = 0; i < rows->n; i++)
-        sum += count(&rows->v[i]);
+    for (uint32_t i = 0; i < params->n; i++)
+        sum += param_count(&params->v[i]);
     return sum;
 }
 
-/* The name in files, with the layer's number in place of {l}. */
-static const char *name_of(const View *v, const Row *row)
-{
-    const char *name = sym_text(v->program->m->names, file_of(row)->name);
-    const char *mark = strstr(name, "{l}");
-
-    if (!mark)
-        return name;
-    return arena_printf(v->in->arena, "%.*s%" PRId64 "%s", (int)(mark - name),
-                        name, row->layer, mark + 3);
-}
+/* ---- where it lives ------------------------------------------------------ */
 
 /* Of what lies flat, how the model uses it, and over which replicas its lines,
  * n, are split. */
@@ -146,23 +83,23 @@ static json_t *shape_json(const Export *e)
                      (json_int_t)(e->transpose ? e->rows : e->cols));
 }
 
-static json_t *row_json(const View *v, const Row *row)
+static json_t *row_json(const View *v, const Param *row)
 {
     const Tensor *t = row->tensor;
     json_t *layer = row->layer < 0 ? json_null() : json_integer(row->layer);
 
-    return json_pack("{ss ss so ss sI so}", "name", name_of(v, row), "tensor",
+    return json_pack("{ss ss so ss sI so}", "name", param_name(v->in->arena, v->program->m, row), "tensor",
                      sym_text(v->program->m->names,
                               row->part ? row->part->name : t->name),
-                     "shape", shape_json(file_of(row)), "layout",
-                     view_param_layout(v, t), "count", (json_int_t)count(row),
+                     "shape", shape_json(param_file(row)), "layout",
+                     view_param_layout(v, t), "count", (json_int_t)param_count(row),
                      "layer", layer);
 }
 
 json_t *view_params_json(const View *v)
 {
     const Module *m = v->program->m;
-    Rows rows = list_rows(m);
+    Params rows = params_list(m);
     json_t *tensors = json_array(), *ranks = json_array();
 
     for (uint32_t i = 0; i < rows.n; i++)
@@ -177,11 +114,11 @@ json_t *view_params_json(const View *v)
 
 void view_params_text(const View *v, FILE *to)
 {
-    Rows rows = list_rows(v->program->m);
+    Params rows = params_list(v->program->m);
 
     for (uint32_t i = 0; i < rows.n; i++)
-        fprintf(to, "%-56s %12" PRId64 "  %s\n", name_of(v, &rows.v[i]),
-                count(&rows.v[i]), view_param_layout(v, rows.v[i].tensor));
+        fprintf(to, "%-56s %12" PRId64 "  %s\n", param_name(v->in->arena, v->program->m, &rows.v[i]),
+                param_count(&rows.v[i]), view_param_layout(v, rows.v[i].tensor));
     fprintf(to, "%-56s %12" PRId64 "\n", "total", total(&rows));
     for (uint32_t pp = 0; pp < v->program->mem->npp; pp++)
         fprintf(to, "held by each rank of stage %-29u %12" PRId64 "\n", pp,
