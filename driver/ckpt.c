@@ -116,7 +116,7 @@ Status ckpt_report(const char *dir, const char *stem)
 
 /* ---- the command --------------------------------------------------------- */
 
-static const CliCommand *const children[] = {&ckpt_import_hf,
+static const CliCommand *const children[] = {&ckpt_export_hf, &ckpt_import_hf,
                                              &ckpt_reshard, NULL};
 
 const CliCommand cmd_ckpt = {

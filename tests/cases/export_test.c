@@ -117,24 +117,55 @@ static void check_loading(const char *folder)
     char options[128];
 
     snprintf(options, sizeof options,
-             "--load %s --save-step 0 --to back --steps 1", folder);
+             "--load %s --save-step 0 --to loaded --steps 1", folder);
     case_run("tied", options);
-    case_same_file("tied.saved/weights.safetensors", "back/weights.safetensors",
+    case_same_file("tied.saved/weights.safetensors", "loaded/weights.safetensors",
                    0);
     case_compile("whole", "model.tie_embeddings=true");
     case_run("whole", options);
-    case_same_file("tied.saved/weights.safetensors", "back/weights.safetensors",
+    case_same_file("tied.saved/weights.safetensors", "loaded/weights.safetensors",
                    0);
 }
 
-static void parts_hold_the_model(void **state)
+/* The program is found by where the weights lie. */
+static void an_export_is_in_parts(void **state)
 {
+    json_t *config;
+
     (void)state;
     assert_int_equal(
-        case_shell("$MEGAC ckpt import-hf tied.saved/weights.safetensors "
-                   "--spec tied -o parts --max-shard-size %d", PART), 0);
+        case_shell("cp -r tied.saved tied/saved && $MEGAC ckpt export-hf "
+                   "tied/saved/weights.safetensors -o parts "
+                   "--max-shard-size %d", PART), 0);
     check_index("parts");
     check_loading("parts");
+    config = json_load_file("parts/config.json", 0, NULL);
+    assert_true(json_is_true(case_member(config, "tie_word_embeddings")));
+    assert_string_equal(
+        json_string_value(case_member(config, "model_type")), "llama");
+    json_decref(config);
+}
+
+/* Back by its own config.json, and once more in other files. */
+static void an_export_is_imported(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("$MEGAC ckpt import-hf parts -o back && "
+                                "$MEGAC ckpt reshard back -o again "
+                                "--max-shard-size 100KB"), 0);
+    check_loading("again");
+}
+
+/* q, k and v of these experts' model have biases, which Mixtral's have not. */
+static void a_model_without_a_family_is_not_written(void **state)
+{
+    (void)state;
+    case_train("odd", "model.qkv_bias=true model.moe.num_experts=4 "
+                      "model.moe.ffn_hidden_size=16 model.moe.top_k=2");
+    refused("ckpt export-hf odd.saved/weights.safetensors --spec odd -o none",
+            "what transformers' qwen2_moe does, but has tensors named "
+            "*.block_sparse_moe.*");
+    assert_int_equal(case_shell("ls -d none*"), 2);
 }
 
 static void a_missing_part_is_named(void **state)
@@ -227,10 +258,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tied_head_is_not_saved),
         cmocka_unit_test(a_head_belongs_to_its_model),
-        cmocka_unit_test(parts_hold_the_model),
+        cmocka_unit_test(an_export_is_in_parts),
+        cmocka_unit_test(an_export_is_imported),
         cmocka_unit_test(a_missing_part_is_named),
         cmocka_unit_test(a_redundant_head_is_the_table),
         cmocka_unit_test(what_is_too_much_is_listed),
+        cmocka_unit_test(a_model_without_a_family_is_not_written),
     };
 
     return cmocka_run_group_tests(tests, case_enter, case_leave);

@@ -54,7 +54,7 @@ MODELS = {
     "qwen3moe": (transformers.Qwen3MoeConfig(
         **MOE, norm_topk_prob=True), torch.bfloat16),
     "mixtral": (transformers.MixtralConfig(
-        **SIZES | dict(num_hidden_layers=1, intermediate_size=8),
+        **SIZES | dict(num_hidden_layers=1, intermediate_size=8, hidden_size=24),
         num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=2,
         rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=None,
         tie_word_embeddings=False), torch.bfloat16),
