@@ -7,11 +7,11 @@
 
 #include "driver/params.h"
 #include "frontend/model.h"
-#include "runtime/plan.h"
+#include "runtime/checkpoint.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 /* ---- words --------------------------------------------------------------- */
 
@@ -60,17 +60,17 @@ CliExit ckpt_dtype(const char *text, uint32_t *out)
 
 Status ckpt_find(Arena *a, const char *path, const char **out)
 {
-    const char *latest = arena_printf(a, "%s/latest", path);
-    Buf name = {0};
+    char newest[CHECKPOINT_PATH_BYTES];
+    int64_t step = -1;
+    struct stat st;
 
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        STATUS_TRY(checkpoint_newest(path, &step));
     *out = path;
-    if (access(latest, F_OK) != 0)
+    if (step < 0)
         return STATUS_NONE;
-    if (!buf_read_file(&name, latest))
-        return status_make(STATUS_INPUT, "cannot read %s", latest);
-    *out = arena_printf(a, "%s/%.*s", path, (int)strcspn(name.s, "\n"),
-                        name.s);
-    buf_free(&name);
+    STATUS_TRY(checkpoint_path(path, step, newest));
+    *out = arena_strdup(a, newest);
     return STATUS_NONE;
 }
 

@@ -18,8 +18,8 @@ extern const CliCommand ckpt_export_hf, ckpt_import_hf, ckpt_reshard;
 CliExit ckpt_size(const char *text, uint64_t *out);
 /* bf16, fp32 or fp16, as a PlanDtype; NULL: fp32. */
 CliExit ckpt_dtype(const char *text, uint32_t *out);
-/* The folder of a checkpoint: of FOLDER, in which a run leaves checkpoints, the
- * latest; any other path is what it is. */
+/* The folder of a checkpoint: of one in which a run leaves checkpoints, the
+ * newest that is complete; any other path is what it is. */
 MC_MUST_USE Status ckpt_find(Arena *a, const char *path, const char **out);
 /* Opens weights, and compares them with the model of a spec. */
 MC_MUST_USE Status ckpt_open(const char *path, const Input *in, SafeSet *out);

@@ -182,7 +182,7 @@ const CliCommand ckpt_export_hf = {
     .operands = "CKPT",
     .help = "write weights as a folder that transformers loads",
     .details =
-        "CKPT is a checkpoint, a folder of checkpoints (the latest is taken), "
+        "CKPT is a checkpoint, a folder of checkpoints (the newest is taken), "
         "or the weights.safetensors of `megac run --save-step`. DIR gets "
         "config.json and model.safetensors, or parts and their index, for "
         "`AutoModelForCausalLM.from_pretrained(DIR)`. Tables have no padding, "

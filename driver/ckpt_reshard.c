@@ -198,7 +198,8 @@ const CliCommand ckpt_reshard = {
                "on Hugging Face: a run of any layout reads them as they are, "
                "and nothing has to be done for another tp, pp, ep or dp. What "
                "can change is only how large the files are. Types and values "
-               "stay; files that hold no tensors are copied.",
+               "stay; files that hold no tensors are copied. CKPT may be a "
+               "folder of checkpoints: the newest is taken.",
     .options = options,
     .operands_min = 1,
     .operands_max = 1,

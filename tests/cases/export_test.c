@@ -44,7 +44,8 @@ static void refused(const char *command, const char *message)
     assert_true(case_printed(message));
 }
 
-/* Neither a missing head nor one of another model passes, in a run or before. */
+/* Neither a missing head nor that of another model passes, in a run or
+ * before. */
 static void a_head_belongs_to_its_model(void **state)
 {
     static const char missing[] = "has no tensor lm_head.weight (with "
@@ -119,12 +120,12 @@ static void check_loading(const char *folder)
     snprintf(options, sizeof options,
              "--load %s --save-step 0 --to loaded --steps 1", folder);
     case_run("tied", options);
-    case_same_file("tied.saved/weights.safetensors", "loaded/weights.safetensors",
-                   0);
+    case_same_file("tied.saved/weights.safetensors",
+                   "loaded/weights.safetensors", 0);
     case_compile("whole", "model.tie_embeddings=true");
     case_run("whole", options);
-    case_same_file("tied.saved/weights.safetensors", "loaded/weights.safetensors",
-                   0);
+    case_same_file("tied.saved/weights.safetensors",
+                   "loaded/weights.safetensors", 0);
 }
 
 /* The program is found by where the weights lie. */
@@ -179,6 +180,31 @@ static void a_missing_part_is_named(void **state)
             "a part of gone/model.safetensors.index.json: "
             "gone/model-00003-of-00030.safetensors: No such file");
     assert_int_equal(case_shell("ls -d none*"), 2);
+}
+
+/* ---- checkpoints --------------------------------------------------------- */
+
+/* The newest of a run's checkpoints, in smaller files, is where it goes on; and
+ * it is what is exported. */
+static void checkpoints_are_divided_anew(void **state)
+{
+    (void)state;
+    case_compile("saving", "training.checkpoint.dir=ck "
+                           "training.optimizer.momentum=0.9");
+    case_run("saving", "--steps 2");
+    case_run("saving", "--resume --steps 3 --save-step 3 --to whole.saved");
+    assert_int_equal(
+        case_shell("rm -r saving/ck/step-00000003 && "
+                   "$MEGAC ckpt export-hf saving/ck -o exported && "
+                   "$MEGAC ckpt reshard saving/ck -o small "
+                   "--max-shard-size %d && rm -r saving/ck/step-00000002 && "
+                   "mv small saving/ck/step-00000002 && "
+                   "ls saving/ck/step-00000002/momentum_buffer-00002-of-* "
+                   "saving/ck/step-00000002/state.json", PART), 0);
+    case_same_file("saving/ck/step-00000002", "exported", 0);
+    case_run("saving", "--resume --steps 3 --save-step 3 --to small.saved");
+    case_same_file("whole.saved/weights.safetensors",
+                   "small.saved/weights.safetensors", 0);
 }
 
 /* ---- a head that is written once more ------------------------------------ */
@@ -261,6 +287,7 @@ int main(void)
         cmocka_unit_test(an_export_is_in_parts),
         cmocka_unit_test(an_export_is_imported),
         cmocka_unit_test(a_missing_part_is_named),
+        cmocka_unit_test(checkpoints_are_divided_anew),
         cmocka_unit_test(a_redundant_head_is_the_table),
         cmocka_unit_test(what_is_too_much_is_listed),
         cmocka_unit_test(a_model_without_a_family_is_not_written),

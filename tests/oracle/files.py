@@ -12,7 +12,7 @@
   none too many.
 """
 import argparse
-from copy import deepcopy
+import copy
 import json
 import pathlib
 import shutil
@@ -54,7 +54,8 @@ MODELS = {
     "qwen3moe": (transformers.Qwen3MoeConfig(
         **MOE, norm_topk_prob=True), torch.bfloat16),
     "mixtral": (transformers.MixtralConfig(
-        **SIZES | dict(num_hidden_layers=1, intermediate_size=8, hidden_size=24),
+        **SIZES | dict(num_hidden_layers=1, intermediate_size=8,
+                       hidden_size=24),
         num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=2,
         rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=None,
         tie_word_embeddings=False), torch.bfloat16),
@@ -123,7 +124,7 @@ def compare(megac, name, work):
         back = load(f"{work}/{dtype}")
         kind = {"fp32": torch.float32, "bf16": torch.bfloat16,
                 "fp16": torch.float16}[dtype]
-        if back.dtype != kind or not same(back, deepcopy(model).to(kind)):
+        if back.dtype != kind or not same(back, copy.deepcopy(model).to(kind)):
             sys.exit(f"{name}: {dtype} comes back as another model")
 
 
