@@ -45,7 +45,9 @@ typedef struct {
     Diag *diag;
     const Node *config;
     uint32_t family;
-    bool dense; /* without experts, though its family may have them */
+    bool dense;    /* without experts, though its family may have them */
+    bool *experts; /* by layer; NULL where the family has no pattern */
+    int64_t layers;
     Node *spec;
     Loc by_family; /* of what config.json leaves out */
 } Hf;
@@ -57,13 +59,15 @@ void hf_put(Hf *hf, const char *path, const char *text, Loc loc);
 /* "NAME = VALUE: …" */
 void hf_reject(const Hf *hf, const char *name, const Node *value,
                const char *fmt, ...) MC_PRINTF(4, 5);
-/* Values by kind; false after an error. */
+/* Values by kind; false if it is another, which is reported once. */
 bool hf_int(const Hf *hf, const char *name, int64_t *out);
 bool hf_bool(const Hf *hf, const char *name, bool *out);
 
 /* ---- hf_rules.c: keys whose meaning depends on others -------------------- */
 
 void hf_rules(Hf *hf);
+/* Which layers have experts; it is dense where none has. */
+void hf_layers_find(Hf *hf);
 /* transformers' word for the activation of an MLP; NULL if it has none. */
 const char *hf_activation(bool gated, SpecActivation activation);
 

@@ -6,6 +6,8 @@
  */
 #include "frontend/hf_priv.h"
 
+enum { LAYERS_MOST = 65536 }; /* the range of model.num_layers */
+
 /* ---- activation and dropout ---------------------------------------------- */
 
 static const struct {
@@ -263,18 +265,28 @@ static const char *types_all(const Hf *hf, const Node *types)
 }
 
 /* Whether the first max_window_layers see everything, and the others not. */
-static bool layers_slide(const Hf *hf)
+static bool later_layers_slide(const Hf *hf)
 {
-    const Node *n = hf_get(hf, "max_window_layers");
     int64_t full, layers;
 
-    if (!n || !hf_int(hf, "max_window_layers", &full) ||
+    if (!hf_int(hf, "max_window_layers", &full) ||
         !hf_int(hf, "num_hidden_layers", &layers) || full <= 0)
         return true;
     if (full < layers)
-        hf_reject(hf, "max_window_layers", n,
+        hf_reject(hf, "max_window_layers", hf_get(hf, "max_window_layers"),
                   "all %lld layers see the same window", (long long)layers);
     return false;
+}
+
+/* Of Qwen2-MoE, versions of transformers disagree which layers those are. */
+static bool layers_slide(const Hf *hf)
+{
+    if (hf_get(hf, "max_window_layers"))
+        return later_layers_slide(hf);
+    if (hf_get(hf, "layer_types"))
+        hf_reject(hf, "use_sliding_window", hf_get(hf, "use_sliding_window"),
+                  "layer_types has to say of which layers");
+    return true;
 }
 
 static bool window_is_used(const Hf *hf)
@@ -362,14 +374,18 @@ static bool deepseek_layers(const Hf *hf, bool *experts, int64_t layers)
     return true;
 }
 
-/* Runs as Megatron writes them: "[0]*1+[1]*27". */
+/* Runs as Megatron writes them, "([0]*1+[1]*27)", or 1 for all layers. */
 static const char *pattern_text(const Hf *hf, const bool *experts,
                                 int64_t layers)
 {
     Buf text = {0};
     const char *result;
-    int64_t end;
+    int64_t end = 0;
 
+    while (end < layers && experts[end])
+        end++;
+    if (end == layers)
+        return "1";
     for (int64_t i = 0; i < layers; i = end) {
         for (end = i; end < layers && experts[end] == experts[i];)
             end++;
@@ -382,24 +398,35 @@ static const char *pattern_text(const Hf *hf, const bool *experts,
     return result;
 }
 
-static void layers_rule(Hf *hf)
+static bool any_experts(const Hf *hf)
+{
+    for (int64_t i = 0; i < hf->layers; i++)
+        if (hf->experts[i])
+            return true;
+    return false;
+}
+
+void hf_layers_find(Hf *hf)
 {
     bool qwen = hf_get(hf, "decoder_sparse_step") != NULL;
-    const Node *at = hf_get(hf, qwen ? "mlp_only_layers"
-                                     : "first_k_dense_replace");
-    int64_t layers, all = 0;
-    bool *experts;
 
-    if (!at || !hf_int(hf, "num_hidden_layers", &layers) || layers < 1 ||
-        layers > 65536)
+    if (hf->dense || (!qwen && !hf_get(hf, "moe_layer_freq")) ||
+        !hf_int(hf, "num_hidden_layers", &hf->layers) || hf->layers < 1 ||
+        hf->layers > LAYERS_MOST)
         return;
-    experts = arena_array(hf->arena, bool, layers);
-    if (!(qwen ? qwen_layers : deepseek_layers)(hf, experts, layers))
-        return;
-    for (int64_t i = 0; i < layers; i++)
-        all += experts[i];
-    hf_put(hf, "model.moe.layer_freq",
-           all == layers ? "1" : pattern_text(hf, experts, layers), at->loc);
+    hf->experts = arena_array(hf->arena, bool, hf->layers);
+    if ((qwen ? qwen_layers : deepseek_layers)(hf, hf->experts, hf->layers))
+        hf->dense = !any_experts(hf);
+}
+
+static void layers_rule(Hf *hf)
+{
+    const Node *at = hf_get(hf, "mlp_only_layers");
+
+    at = at ? at : hf_get(hf, "first_k_dense_replace");
+    if (hf->experts)
+        hf_put(hf, "model.moe.layer_freq",
+               pattern_text(hf, hf->experts, hf->layers), at->loc);
 }
 
 /* DeepSeek's shared experts are one of so many times the width. */

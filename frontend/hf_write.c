@@ -80,6 +80,17 @@ static void full_layers_write(const Spec *s, const HfKey *row, Buf *out)
                s->model.sliding_window ? 0LL : (long long)s->model.num_layers);
 }
 
+static void types_write(const Spec *s, const HfKey *row, Buf *out)
+{
+    if (!s->model.sliding_window) {
+        buf_puts(out, row->fallback);
+        return;
+    }
+    for (int64_t l = 0; l < s->model.num_layers; l++)
+        buf_printf(out, "%s\"sliding_attention\"", l ? ", " : "[");
+    buf_puts(out, "]");
+}
+
 static void fallback_write(const Spec *s, const HfKey *row, Buf *out)
 {
     (void)s;
@@ -101,14 +112,30 @@ static void dense_layers_write(const Spec *s, const HfKey *row, Buf *out)
     buf_puts(out, "]");
 }
 
+/* The first layer with experts that is not below `from`. */
+static int64_t experts_from(const Spec *s, int64_t from)
+{
+    while (from < s->model.num_layers && !spec_layer(s, from)->experts)
+        from++;
+    return from;
+}
+
 static void first_experts_write(const Spec *s, const HfKey *row, Buf *out)
 {
-    int64_t l = 0;
+    (void)row;
+    buf_printf(out, "%lld", (long long)experts_from(s, 0));
+}
+
+/* How far apart they are; of a single one, far enough for no second. */
+static void every_experts_write(const Spec *s, const HfKey *row, Buf *out)
+{
+    int64_t first = experts_from(s, 0), next = experts_from(s, first + 1);
+    int64_t step = next - first;
 
     (void)row;
-    while (l < s->model.num_layers && !spec_layer(s, l)->experts)
-        l++;
-    buf_printf(out, "%lld", (long long)l);
+    if (next >= s->model.num_layers)
+        step = first ? first : s->model.num_layers;
+    buf_printf(out, "%lld", (long long)step);
 }
 
 static void shared_write(const Spec *s, const HfKey *row, Buf *out)
@@ -143,10 +170,11 @@ static const struct {
     {"sliding_window", window_write},
     {"use_sliding_window", use_window_write},
     {"max_window_layers", full_layers_write},
+    {"layer_types", types_write},
     {"decoder_sparse_step", fallback_write},
     {"mlp_only_layers", dense_layers_write},
     {"first_k_dense_replace", first_experts_write},
-    {"moe_layer_freq", fallback_write},
+    {"moe_layer_freq", every_experts_write},
     {"n_shared_experts", shared_write},
     {"seq_aux", balance_write},
 };

@@ -51,7 +51,7 @@ const Node *hf_get(const Hf *hf, const char *name)
 {
     const HfKey *row = hf_key(hf->family, name);
 
-    return row ? row_value(hf, row) : NULL;
+    return row && row->use != HF_IGNORE ? row_value(hf, row) : NULL;
 }
 
 void hf_put(Hf *hf, const char *path, const char *text, Loc loc)
@@ -96,13 +96,22 @@ static bool is_bool(const Node *n)
            (!strcmp(n->text, "true") || !strcmp(n->text, "false"));
 }
 
+/* Of a row that has no rule, row_import reports it. */
+static bool kind_reject(const Hf *hf, const char *name, const Node *n,
+                        const char *expected)
+{
+    if (hf_key(hf->family, name)->use == HF_RULE)
+        type_reject(hf, name, n, expected);
+    return false;
+}
+
 bool hf_int(const Hf *hf, const char *name, int64_t *out)
 {
     const Node *n = hf_get(hf, name);
 
     if (n->kind == NODE_SCALAR && !n->quoted && str_to_int(n->text, out))
         return true;
-    return type_reject(hf, name, n, "an integer");
+    return kind_reject(hf, name, n, "an integer");
 }
 
 bool hf_bool(const Hf *hf, const char *name, bool *out)
@@ -110,7 +119,7 @@ bool hf_bool(const Hf *hf, const char *name, bool *out)
     const Node *n = hf_get(hf, name);
 
     if (!is_bool(n))
-        return type_reject(hf, name, n, "true or false");
+        return kind_reject(hf, name, n, "true or false");
     *out = strcmp(n->text, "true") == 0;
     return true;
 }
@@ -367,6 +376,7 @@ Spec *hf_config_parse(Arena *a, Diag *d, const char *name, const char *text,
     hf.by_family = diag_loc_named(
         d, arena_printf(a, "(default of %s)", hf_families[hf.family].type));
     hf.dense = is_dense(&hf);
+    hf_layers_find(&hf);
     hf.spec = node_map(a, hf.config->loc);
     architecture_check(&hf);
     keys_check(&hf, ignored, nignored);

@@ -11,6 +11,7 @@
 #include "cases.h"
 
 #include "frontend/hf.h"
+#include "frontend/model.h"
 
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ static void rejected(const char *text, const char *message)
     assert_int_not_equal(access("made.yaml", F_OK), 0);
 }
 
-/* ---- published models ----------------------------------------------------- */
+/* ---- published models ---------------------------------------------------- */
 
 /* Imports a folder of tests/data/hf into NAME.yaml. */
 static void import_published(const char *name)
@@ -166,7 +167,87 @@ static void published_models_are_those_of_configs(void **state)
     }
 }
 
-/* ---- what config.json leaves out (MC-14) ---------------------------------- */
+/* ---- drawn configurations ------------------------------------------------ */
+
+/* Every parameter that transformers counts, and no padding. */
+static int64_t count_parameters(Imported *im)
+{
+    Module *m = model_build(im->arena, im->diag, im->spec);
+    int64_t total = 0;
+
+    for (uint32_t i = 1; i < m->tensors.n; i++) {
+        const Tensor *t = &m->tensors.v[i];
+        if (t->parameter)
+            total += type_elems(&t->logical) *
+                     tensor_layers(m, (TensorId){i}, 0, m->nlayers);
+    }
+    module_free(m);
+    return total;
+}
+
+static void expect_number(json_t *facts, const char *name, double got)
+{
+    json_t *wanted = json_object_get(facts, name);
+
+    if (wanted && json_number_value(wanted) != got)
+        fail_msg("%s is %.17g, not %.17g", name, got,
+                 json_number_value(wanted));
+}
+
+static void expect_bool(json_t *facts, const char *name, bool got)
+{
+    json_t *wanted = json_object_get(facts, name);
+
+    if (wanted && json_is_true(wanted) != got)
+        fail_msg("%s is %d", name, got);
+}
+
+static void expect_facts(Imported *im, json_t *facts)
+{
+    const Spec *s = im->spec;
+    json_t *experts = json_object_get(facts, "experts");
+
+    expect_number(facts, "total", (double)count_parameters(im));
+    expect_number(facts, "window", (double)s->model.sliding_window);
+    expect_number(facts, "eps", s->model.norm_epsilon);
+    expect_number(facts, "attention_dropout", s->model.attention_dropout);
+    expect_number(facts, "hidden_dropout", s->model.hidden_dropout);
+    expect_bool(facts, "tied", s->model.tie_embeddings);
+    expect_bool(facts, "q_bias", s->model.qkv_bias);
+    expect_bool(facts, "o_bias", s->model.linear_bias);
+    for (size_t l = 0; l < json_array_size(experts); l++)
+        assert_int_equal(spec_layer(s, (int64_t)l)->experts,
+                         json_is_true(json_array_get(experts, l)));
+}
+
+/* tests/oracle/hf_configs.py: a window that some layers have is rejected. */
+static void drawn_configurations_mean_what_transformers_reads(void **state)
+{
+    json_t *golden = json_load_file(
+        MEGAC_SOURCE_DIR "/tests/data/hf/drawn.json", 0, NULL);
+    json_t *rows = json_object_get(golden, "rows"), *row;
+    size_t i;
+
+    (void)state;
+    assert_true(json_array_size(rows) > 50);
+    json_array_foreach(rows, i, row) {
+        json_t *facts = json_object_get(row, "facts");
+        json_t *window = json_object_get(facts, "window");
+        char *text = json_dumps(json_object_get(row, "config"), 0);
+        Imported im = import_text(text);
+        if (json_is_null(window))
+            assert_null(im.spec);
+        else if (!im.spec)
+            fail_msg("%s", text);
+        else
+            expect_facts(&im, facts);
+        import_free(&im);
+        free(text);
+    }
+    json_decref(golden);
+}
+
+/* ---- what config.json leaves out (MC-14) --------------------------------- */
 
 #define QWEN2_SMALL                                                            \
     "'model_type': 'qwen2', 'hidden_size': 896, 'num_attention_heads': 14, "   \
@@ -219,7 +300,7 @@ static void unknown_families_are_rejected(void **state)
     assert_true(case_printed("Qwen2ForCausalLM"));
 }
 
-/* ---- layers with experts (MC-63) ------------------------------------------ */
+/* ---- layers with experts (MC-63) ----------------------------------------- */
 
 /* "010101" for experts in every second layer. */
 static void expect_experts(const char *text, const char *expected)
@@ -278,7 +359,7 @@ static void weights_of_experts(void **state)
     import_free(&im);
 }
 
-/* ---- dropout (MC-52) ------------------------------------------------------- */
+/* ---- dropout (MC-52) ----------------------------------------------------- */
 
 /* GPT-2 drops a tenth unless its config.json says otherwise. */
 static void dropout_by_default(void **state)
@@ -299,7 +380,7 @@ static void dropout_by_default(void **state)
              "embd_pdrop = 0.1: the same share as of residual sums");
 }
 
-/* ---- windows ---------------------------------------------------------------- */
+/* ---- windows ------------------------------------------------------------- */
 
 static void expect_window(const char *text, int64_t window)
 {
@@ -334,6 +415,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_models_have_their_size),
         cmocka_unit_test(published_models_are_those_of_configs),
+        cmocka_unit_test(drawn_configurations_mean_what_transformers_reads),
         cmocka_unit_test(qwen2_has_biases_on_q_k_v),
         cmocka_unit_test(llama_has_no_biases),
         cmocka_unit_test(unknown_families_are_rejected),
