@@ -237,25 +237,49 @@ static int64_t stretch_end(const Printer *w, int64_t from, int64_t size)
     return end;
 }
 
-static void print_stretch(Printer *w, int64_t from, int64_t to)
+/* The loop over what was printed; empties it. */
+static void print_loop(Printer *w, const char *from, const char *to)
 {
     const RowProgram *p = w->p;
     int fastest = row_fastest(p);
 
-    w->seg_from = from;
-    if (print_body(w)) {
-        buf_puts(&w->row, row_indent(w, IN_ROW));
-        for (int i = 0; i < fastest; i++)
-            if (p->inner & (1u << i))
-                buf_printf(&w->row, "for (i64 %c = 0; %c < %lld; %c++) ",
-                           p->dim[i], p->dim[i], (long long)p->size[i],
-                           p->dim[i]);
-        buf_printf(&w->row, "LANES(%c, %lld, %lld) {\n%s%s}\n", p->dim[fastest],
-                   (long long)from, (long long)to, w->loop.s,
-                   row_indent(w, IN_ROW));
-    }
+    buf_puts(&w->row, row_indent(w, IN_ROW));
+    for (int i = 0; i < fastest; i++)
+        if (p->inner & (1u << i))
+            buf_printf(&w->row, "for (i64 %c = 0; %c < %lld; %c++) ", p->dim[i],
+                       p->dim[i], (long long)p->size[i], p->dim[i]);
+    buf_printf(&w->row, "LANES(%c, %s, %s) {\n%s%s}\n", p->dim[fastest], from,
+               to, w->loop.s, row_indent(w, IN_ROW));
     w->loop.len = 0;
     row_scopes_close(w, IN_LOOP | IN_SHIFT);
+}
+
+/* Indices [from, to) of the fastest dimension.  What is inside a range and what
+ * lies beyond it are two loops, in which the range is a constant. */
+static void print_stretch(Printer *w, int64_t from, int64_t to)
+{
+    uint32_t range = row_range(w);
+    Buf first = {0}, edge = {0}, last = {0};
+
+    buf_printf(&first, "%lld", (long long)from);
+    buf_printf(&last, "%lld", (long long)to);
+    w->seg_from = from;
+    w->beyond = false;
+    if (!print_body(w)) {
+        w->loop.len = 0;
+        row_scopes_close(w, IN_LOOP | IN_SHIFT);
+    } else if (range && w->printed[range] & IN_LOOP) {
+        row_print_edge(w, range, &edge);
+        print_loop(w, first.s, edge.s);
+        w->beyond = true;
+        print_body(w);
+        print_loop(w, edge.s, last.s);
+    } else {
+        print_loop(w, first.s, last.s);
+    }
+    buf_free(&first);
+    buf_free(&edge);
+    buf_free(&last);
 }
 
 static void print_phase(Printer *w)

@@ -17,6 +17,7 @@ typedef struct {
     uint8_t *printed;  /* by value: the scopes that have it */
     int64_t shift;     /* of the fastest index, under a rotation */
     int64_t seg_from;  /* the stretch of the fastest dimension being printed */
+    bool beyond;       /* the loop being printed lies behind a range's end */
     bool late;         /* inside the second kernel */
     DimSet late_dims;  /* dimensions of the columns there */
     uint32_t phase;
@@ -42,6 +43,10 @@ void row_print_guard(const Printer *w, DimSet dims, DimSet among, Buf *out);
 void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out);
 int64_t row_rotary(const Printer *w, const RowValue *v);
 void row_print_float(Buf *out, double x);
+/* The range that ends within the fastest dimension, or 0; the index where it
+ * ends on this rank. */
+uint32_t row_range(const Printer *w);
+void row_print_edge(Printer *w, uint32_t range, Buf *out);
 /* The logical index along `dim`, which v has. */
 void row_print_position(Printer *w, const RowValue *v, char dim, Buf *out);
 /* The operand's name where it is used now; prints the operand if needed. */

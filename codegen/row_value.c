@@ -307,9 +307,42 @@ static void print_onehot(Printer *w, const RowValue *v, Buf *out)
     buf_puts(out, ") ? 1.0f : 0.0f");
 }
 
+uint32_t row_range(const Printer *w)
+{
+    const RowProgram *p = w->p;
+    int fastest = row_fastest(p);
+
+    for (uint32_t i = 0; i < p->values.n && fastest >= 0; i++)
+        if (p->m->nodes.v[p->values.v[i].def.i].op == OP_INRANGE &&
+            p->values.v[i].dims == 1u << fastest)
+            return i;
+    return 0;
+}
+
+void row_print_edge(Printer *w, uint32_t range, Buf *out)
+{
+    const RowProgram *p = w->p;
+    const RowValue *v = &p->values.v[range];
+    int fastest = row_fastest(p);
+    int imm = row_start_imm(p->m, w->info, v->id, p->dim[fastest]);
+    int64_t limit = attr_int(p->m, p->m->nodes.v[v->def.i].attrs, AK_LIMIT, 0);
+
+    if (imm >= 0)
+        buf_printf(out, "clipped(%lld - IMM(%d), %lld)", (long long)limit, imm,
+                   (long long)p->size[fastest]);
+    else
+        buf_printf(out, "%lld", (long long)MC_MIN(limit, p->size[fastest]));
+}
+
 static void print_inrange(Printer *w, const RowValue *v, AttrsId attrs,
                           Buf *out)
 {
+    uint32_t range = row_range(w);
+
+    if (range && v == &w->p->values.v[range] && !w->late && !w->shift) {
+        buf_puts(out, w->beyond ? "0.0f" : "1.0f");
+        return;
+    }
     row_print_position(w, v, value_type(w->p->m, v->id)->dim[0], out);
     buf_printf(out, " < %lld ? 1.0f : 0.0f",
                (long long)attr_int(w->p->m, attrs, AK_LIMIT, 0));

@@ -152,7 +152,7 @@ static void test_log(void **state)
 static void test_tanh(void **state)
 {
     (void)state;
-    compare("all_tanh", tanh, 2.0);
+    compare("all_tanh", tanh, 2.5);
 }
 
 static void test_erf(void **state)
@@ -201,6 +201,8 @@ static void test_bf16(void **state)
     for (int i = 0; i < SAMPLES; i++) {
         if (isnan(inputs[i]))
             assert_true(isnan(of_bits((uint32_t)got[i] << 16)));
+        else if ((got[i] & 0x7fff) == 0) /* a machine's may lose tiny ones */
+            assert_true(fabs((double)inputs[i]) < 0x1p-126);
         else
             assert_int_equal(got[i], nearest_bf16(inputs[i]));
     }
