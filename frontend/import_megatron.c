@@ -75,7 +75,8 @@ Node *import_list(Import *im, const Word *values, uint32_t n)
     Node *list = node_list(im->arena, values[0].loc);
 
     for (uint32_t i = 0; i < n; i++)
-        node_append(list, node_scalar(im->arena, values[i].text, values[i].loc));
+        node_append(list,
+                    node_scalar(im->arena, values[i].text, values[i].loc));
     return list;
 }
 
@@ -257,6 +258,8 @@ static void required_check(Import *im)
             continue;
         diag_error(im->diag, im->start, "MC0008", "--%.*s is required",
                    (int)strcspn(name, " "), name);
+        if (strcmp(key->path, "model.vocab_size") == 0)
+            diag_help(im->diag, "the tokenizer's own files are not read");
     }
 }
 
@@ -308,8 +311,7 @@ static bool source_words(Import *im, const MegatronSource *source, Words *out)
 {
     if (source->text)
         return words_split(im->arena, im->diag, source->text, out);
-    words_given(im->arena, im->diag, source->args, source->nargs, out);
-    return true;
+    return words_given(im->arena, im->diag, source->args, source->nargs, out);
 }
 
 static void import_run(Import *im, const Words *words)

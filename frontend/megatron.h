@@ -22,7 +22,7 @@ typedef Vec(Word) Words;
  * backslashes, comments, variables of the environment.  False after errors. */
 bool words_split(Arena *a, Diag *d, const char *text, Words *out);
 /* Arguments that a shell has split. */
-void words_given(Arena *a, Diag *d, const char *const *args, uint32_t n,
+bool words_given(Arena *a, Diag *d, const char *const *args, uint32_t n,
                  Words *out);
 
 /* ---- megatron_flags.c: the rows of megatron.def ------------------------- */

@@ -8,6 +8,7 @@
 #include "frontend/megatron.h"
 
 #include "base/batch.h"
+#include "base/split.h"
 
 #include <math.h>
 
@@ -131,15 +132,12 @@ static void train_samples_convert(Import *im)
                        f->values[0].loc);
 }
 
-static void warmup_fraction_convert(Import *im)
+static void warmup_fraction_convert(Import *im, const Flag *f,
+                                    const char *path)
 {
-    static const char path[] = "training.lr_schedule.warmup_steps";
-    const Flag *f = import_given(im, ID_LR_WARMUP_FRACTION);
     int64_t steps = 0;
     double share;
 
-    if (!f)
-        return;
     if (!str_to_double(flag_value(f), &share) || share < 0 || share > 1)
         import_reject(im, f, "expected a number from 0 to 1");
     else if (import_number(im, "training.lr_schedule.decay_steps", &steps) ||
@@ -147,37 +145,77 @@ static void warmup_fraction_convert(Import *im)
         steps_put(im, path, f, share * (double)steps);
 }
 
+static bool is_zero(const Flag *f)
+{
+    return f && strcmp(flag_value(f), "0") == 0;
+}
+
+/* A count of 0 stands beside a fraction in many scripts. */
+static void warmup_convert(Import *im)
+{
+    static const char path[] = "training.lr_schedule.warmup_steps";
+    const Flag *share = import_given(im, ID_LR_WARMUP_FRACTION);
+    const Flag *steps = import_given(im, ID_LR_WARMUP_ITERS);
+    const Flag *samples = import_given(im, ID_LR_WARMUP_SAMPLES);
+
+    if (share)
+        warmup_fraction_convert(im, share, path);
+    if (steps && !(is_zero(steps) && (share || samples)))
+        import_put_value(im, path, steps);
+    if (samples && !(is_zero(samples) && (share || steps)))
+        samples_convert(im, ID_LR_WARMUP_SAMPLES, path);
+}
+
 static void steps_convert(Import *im)
 {
     train_samples_convert(im);
     samples_convert(im, ID_LR_DECAY_SAMPLES,
                     "training.lr_schedule.decay_steps");
-    samples_convert(im, ID_LR_WARMUP_SAMPLES,
-                    "training.lr_schedule.warmup_steps");
     samples_convert(im, ID_LR_WSD_DECAY_SAMPLES,
                     "training.lr_schedule.wsd_decay_steps");
-    warmup_fraction_convert(im);
+    warmup_convert(im);
 }
 
 /* ---- evaluation and data ------------------------------------------------- */
+
+/* Why nothing can be evaluated, as Megatron then silently does not; NULL: it
+ * can.  Without any data both programs make some up. */
+static const char *eval_obstacle(const Import *im)
+{
+    const Flag *split = import_given(im, ID_SPLIT);
+    double weights[SPLIT_PARTS];
+
+    if (!im->whole || import_given(im, ID_MOCK_DATA) ||
+        import_given(im, ID_VALID_DATA_PATH))
+        return NULL;
+    if (import_given(im, ID_TRAIN_DATA_PATH))
+        return "without --valid-data-path";
+    if (import_given(im, ID_DATA_PATH) && split &&
+        split_parse(flag_value(split), weights) && !(weights[SPLIT_VALID] > 0))
+        return "with this --split, which leaves nothing for validation";
+    return NULL;
+}
 
 static void eval_convert(Import *im)
 {
     const Flag *interval = import_given(im, ID_EVAL_INTERVAL);
     const Flag *iters = import_given(im, ID_EVAL_ITERS);
+    const char *obstacle = eval_obstacle(im);
 
-    if (iters && strcmp(flag_value(iters), "0") == 0) {
+    if (is_zero(iters)) {
         import_put(im, "training.eval.interval", "0", iters->values[0].loc);
-        return;
+    } else if (interval && obstacle) {
+        import_no_effect(im, interval, obstacle);
+    } else {
+        if (interval)
+            import_put_value(im, "training.eval.interval", interval);
+        if (iters && (interval || !im->whole))
+            import_put_value(im, "training.eval.steps", iters);
+        else if (iters)
+            import_no_effect(im, iters, "without --eval-interval");
+        else if (interval)
+            import_default(im, "training.eval.steps", "100");
     }
-    if (interval)
-        import_put_value(im, "training.eval.interval", interval);
-    if (iters && (interval || !im->whole))
-        import_put_value(im, "training.eval.steps", iters);
-    else if (iters)
-        import_no_effect(im, iters, "without --eval-interval");
-    else if (interval)
-        import_default(im, "training.eval.steps", "100");
 }
 
 static Node *blend_entry(Import *im, const Word *weight, const Word *prefix)
@@ -216,35 +254,45 @@ static void blend_put(Import *im, FlagId id, const char *path)
     import_put_node(im, path, list);
 }
 
-/* Made-up data is not split: it has a set for evaluation too. */
-static void mock_convert(Import *im)
+static void files_convert(Import *im)
 {
-    const Flag *mock = import_given(im, ID_MOCK_DATA);
+    const Flag *split = import_given(im, ID_SPLIT);
+
+    blend_put(im, ID_DATA_PATH, "data.train");
+    blend_put(im, ID_TRAIN_DATA_PATH, "data.train");
+    blend_put(im, ID_VALID_DATA_PATH, "data.valid");
+    if (split)
+        import_put_value(im, "data.split", split);
+    else if (import_given(im, ID_DATA_PATH))
+        import_default(im, "data.split", "969,30,1");
+}
+
+/* Made-up data is not split: it has a set for evaluation too. */
+static void mock_convert(Import *im, Loc loc)
+{
     Flag *split = import_given(im, ID_SPLIT);
     int64_t interval = 0;
 
-    if (!mock)
-        return;
-    import_put(im, "data.train", "synthetic", mock->loc);
+    import_put(im, "data.train", "synthetic", loc);
     import_number(im, "training.eval.interval", &interval);
     if (interval > 0)
-        import_put(im, "data.valid", "synthetic", mock->loc);
+        import_put(im, "data.valid", "synthetic", loc);
     if (split)
         split->ignored = CLASS_LOADING;
 }
 
+/* Without any data Megatron makes some up. */
 static void data_convert(Import *im)
 {
-    const Flag *split = import_given(im, ID_SPLIT);
+    const Flag *mock = import_given(im, ID_MOCK_DATA);
+    bool files = import_given(im, ID_DATA_PATH) ||
+                 import_given(im, ID_TRAIN_DATA_PATH) ||
+                 import_given(im, ID_VALID_DATA_PATH);
 
-    mock_convert(im);
-    blend_put(im, ID_DATA_PATH, "data.train");
-    blend_put(im, ID_TRAIN_DATA_PATH, "data.train");
-    blend_put(im, ID_VALID_DATA_PATH, "data.valid");
-    if (split && !import_given(im, ID_MOCK_DATA))
-        import_put_value(im, "data.split", split);
-    else if (import_given(im, ID_DATA_PATH))
-        import_default(im, "data.split", "969,30,1");
+    if (files || !(mock || im->whole))
+        files_convert(im);
+    if (mock || (im->whole && !files))
+        mock_convert(im, mock ? mock->loc : im->by_default);
 }
 
 /* ---- all ----------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "frontend/megatron.h"
 
 #include <ctype.h>
+#include <jansson.h>
 
 typedef struct {
     Arena *arena;
@@ -42,6 +43,30 @@ static bool reject(Splitter *s, const char *at, const char *what)
 }
 
 /* ---- words --------------------------------------------------------------- */
+
+/* Whether YAML can hold a text: UTF-8, no control characters behind ASCII's,
+ * no marks of byte order. */
+static bool is_writable(const char *text)
+{
+    json_t *utf8 = json_string(text);
+    bool ok = utf8 && !strstr(text, "\xef\xbf\xbe") &&
+              !strstr(text, "\xef\xbf\xbf") && !strstr(text, "\xef\xbb\xbf");
+
+    for (const unsigned char *c = (const unsigned char *)text; ok && *c; c++)
+        ok = c[0] != 0xc2 || c[1] >= 0xa0 || c[1] == 0x85;
+    json_decref(utf8);
+    return ok;
+}
+
+static bool word_push(Diag *d, Words *out, const Word *w)
+{
+    if (is_writable(w->text)) {
+        vec_push(out, *w);
+        return true;
+    }
+    diag_error(d, w->loc, "MC0020", "a character that YAML cannot hold");
+    return false;
+}
 
 static void word_begin(Splitter *s, const char *at)
 {
@@ -77,8 +102,7 @@ static bool word_end(Splitter *s)
                    "`%s` is for a shell, and nothing is run here", w.text);
         return false;
     }
-    vec_push(s->out, w);
-    return true;
+    return word_push(s->diag, s->out, &w);
 }
 
 /* ---- variables ----------------------------------------------------------- */
@@ -213,21 +237,23 @@ bool words_split(Arena *a, Diag *d, const char *text, Words *out)
 
 /* ---- arguments ----------------------------------------------------------- */
 
-void words_given(Arena *a, Diag *d, const char *const *args, uint32_t n,
+bool words_given(Arena *a, Diag *d, const char *const *args, uint32_t n,
                  Words *out)
 {
     Buf text = {0};
     uint32_t source, col = 1;
+    bool ok = true;
 
     for (uint32_t i = 0; i < n; i++)
         buf_printf(&text, "%s%s", i ? " " : "", args[i]);
     source = diag_source(d, "Megatron flags", buf_str(&text));
     for (uint32_t i = 0; i < n; i++) {
         Word w = {arena_strdup(a, args[i]), diag_loc(d, source, 0, col), true};
-        vec_push(out, w);
+        ok &= word_push(d, out, &w);
         for (const char *c = args[i]; *c; c++)
             col += ((unsigned char)*c & 0xc0) != 0x80;
         col++;
     }
     buf_free(&text);
+    return ok;
 }
