@@ -40,9 +40,10 @@ static json_t *inspect(const char *view, const char *sets)
 
 /* ---- whole commands ------------------------------------------------------ */
 
-/* GPT-3's total follows from table 2.1 of its paper, Mixtral's is published;
- * Llama 3 8B has 8,030,261,248, and with the LayerNorm of Megatron's example
- * 4096 more in each of its 65 norms. */
+/* GPT-3's total follows from table 2.1 of its paper, those of GPT-2 (345M is
+ * gpt2-medium), Mixtral and Qwen3 are published; Llama 3 8B has 8,030,261,248,
+ * and with the LayerNorm of Megatron's example 4096 more in each of its 65
+ * norms. */
 static void commands_have_the_published_sizes(void **state)
 {
     static const struct {
@@ -54,6 +55,8 @@ static void commands_have_the_published_sizes(void **state)
          "--set training.rampup=null --set training.global_batch_size=16"},
         {"llama3_8b", 8030261248 + 65 * 4096, ""},
         {"mixtral_8x7b", 46702792704, ""},
+        {"gpt2_345m", 354823168, ""},
+        {"qwen3_30b_a3b", 30532122624, ""},
     };
 
     (void)state;

@@ -4,7 +4,8 @@
  * tests/data/megatron/flags.txt has the names of all 840 flags of Megatron-LM
  * (with their second spellings) and how many values each takes: 0, 1, + or *;
  * ? where that was not recorded.  The commands beside it have the values of
- * Megatron-LM's own examples (examples/gpt3, llama, mixtral).
+ * Megatron-LM's own examples (its README, examples/gpt3, llama, mixtral,
+ * post_training/modelopt/conf/qwen).
  */
 #include "frontend/megatron.h"
 
@@ -82,6 +83,33 @@ static void rows_are_sound(void **state)
     }
     for (uint32_t i = 0; i < flag_num_defaults; i++)
         assert_non_null(schema_key(flag_defaults[i].path));
+}
+
+/* schema.def knows Megatron's names as keys of the YAML: the same there. */
+static void names_are_those_of_the_schema(void **state)
+{
+    int shared = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < schema_num_keys; i++) {
+        const char *cursor = schema_keys[i].names;
+        Spelling s;
+        while (spelling_next(&cursor, &s)) {
+            char name[128];
+            const FlagRow *row;
+            snprintf(name, sizeof name, "%.*s", s.len, s.text);
+            for (char *c = name; *c; c++)
+                *c = *c == '_' ? '-' : *c;
+            row = s.hint ? NULL : flag_find(name);
+            if (!row || !row->path)
+                continue;
+            assert_string_equal(row->path, schema_keys[i].path);
+            if (s.word && row->word)
+                assert_memory_equal(row->word, s.word, (size_t)s.word_len);
+            shared++;
+        }
+    }
+    assert_true(shared > 80);
 }
 
 static void page_is_current(void **state)
@@ -405,6 +433,10 @@ static void mistakes_are_named(void **state)
         {"--multi-latent-attention",
          {"--multi-latent-attention: multi-latent attention is not built"},
          false},
+        /* as the scripts of DeepSeek-V3 have them */
+        {"--multi-latent-attention --q-lora-rank 1536 --mtp-num-layers 1",
+         {"--q-lora-rank 1536: multi-latent attention is not built",
+          "--mtp-num-layers 1: multi-token prediction is not built"}, false},
         {"--batch-size 8", {"use --micro-batch-size"}, false},
         {"--exp-avg-dtype bf16", {"--exp-avg-dtype bf16: masters"}, false},
         {"--hysteresis 3", {"--hysteresis 3: the second step in a row"}, false},
@@ -537,6 +569,8 @@ static void commands_of_the_examples(void **state)
         {"gpt3_175b", 128, 1, 1536},
         {"llama3_8b", 8, 4, 32},
         {"mixtral_8x7b", 64, 16, 16},
+        {"gpt2_345m", 8, 8, 1},
+        {"qwen3_30b_a3b", 32, 8, 32},
     };
 
     (void)state;
@@ -641,6 +675,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_flag_is_known),
         cmocka_unit_test(rows_are_sound),
+        cmocka_unit_test(names_are_those_of_the_schema),
         cmocka_unit_test(page_is_current),
         cmocka_unit_test(flags_become_keys),
         cmocka_unit_test(mistakes_are_named),
