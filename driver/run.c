@@ -4,6 +4,7 @@
  * command only adds what is convenient on one machine: how many ranks, where
  * the metrics go, and one clear reason if it fails.
  */
+#include "driver/ckpt.h"
 #include "driver/input.h"
 #include "driver/run.h"
 #include "runtime/checkpoint.h"
@@ -180,6 +181,18 @@ static CliExit check(const Input *in, const char *operand)
 }
 
 /* Found out here, it is said once and not by every rank. */
+static CliExit check_load(const Input *in)
+{
+    SafeSet set;
+    Status status = ckpt_open(args.load, in, &set);
+
+    if (status)
+        return cli_failed(status);
+    safe_close(&set);
+    return CLI_DONE;
+}
+
+/* The same of checkpoints. */
 static CliExit check_resume(const Input *in)
 {
     const char *folder = path_in(in, in->spec->training.checkpoint.dir);
@@ -234,6 +247,8 @@ static CliExit run(const CliList *operands)
     CliExit code = input_open(&in, operands->v[0], &no_sets);
     if (code == CLI_DONE)
         code = check(&in, operands->v[0]);
+    if (code == CLI_DONE && args.load)
+        code = check_load(&in);
     if (code == CLI_DONE && args.resume)
         code = check_resume(&in);
     if (code == CLI_DONE)

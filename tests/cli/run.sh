@@ -14,9 +14,10 @@ printf '\rstep 1\rstep 2\n' >&2
 END
 megac run out
 cat args
-megac run out --steps 12 --save-step 0 --to weights --load w.safetensors \
-    --metrics m.jsonl -- --threads 2
+megac run out --steps 12 --save-step 0 --to weights --metrics m.jsonl \
+    -- --threads 2
 cat args
+megac run out --load w.safetensors
 
 launch <<'END'
 [ $r = 1 ] || exec sleep 60
