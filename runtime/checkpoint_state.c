@@ -217,9 +217,9 @@ static Status read_fixed(const char *path, json_t *root, CheckpointState *s)
     const char *key;
     Buf lines = {0};
 
-    buf_puts(&lines, "");
     if (!json_is_object(spec))
         return lacks(path, "spec", "object");
+    buf_puts(&lines, "");
     json_object_foreach(spec, key, value)
         if (json_is_string(value))
             buf_printf(&lines, "%s = %s\n", key, json_string_value(value));
