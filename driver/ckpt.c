@@ -116,11 +116,12 @@ Status ckpt_report(const char *dir, const char *stem)
 
 /* ---- the command --------------------------------------------------------- */
 
-static const CliCommand *const children[] = {&ckpt_export_hf, &ckpt_import_hf,
-                                             &ckpt_reshard, NULL};
+static const CliCommand *const children[] = {&ckpt_info, &ckpt_export_hf,
+                                             &ckpt_import_hf, &ckpt_reshard,
+                                             NULL};
 
 const CliCommand cmd_ckpt = {
     .name = "ckpt",
-    .help = "convert checkpoints, from and to Hugging Face",
+    .help = "describe and convert checkpoints, from and to Hugging Face",
     .children = children,
 };

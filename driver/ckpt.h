@@ -6,7 +6,8 @@
 #include "driver/input.h"
 #include "runtime/safetensors.h"
 
-extern const CliCommand ckpt_export_hf, ckpt_import_hf, ckpt_reshard;
+extern const CliCommand ckpt_export_hf, ckpt_import_hf, ckpt_info,
+    ckpt_reshard;
 
 #define CKPT_SHARD_OPTION(to)                                                  \
     {"--max-shard-size", 0, "SIZE", CLI_TEXT, to,                              \

@@ -28,6 +28,40 @@ static const char *listed(const char *folder)
     return case_output();
 }
 
+/* ---- what there is ------------------------------------------------------- */
+
+/* Four steps of 8 samples of 32 tokens.  T0's parameters: two tables of 96 x
+ * 64; four layers of q and o 64 x 64, k and v 32 x 64, three of 128 x 64, two
+ * norms; the last norm. */
+static void what_a_checkpoint_is(void **state)
+{
+    enum { PARAMETERS = 2 * 96 * 64 + 64 +
+                        4 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 128 * 64 + 128) };
+    json_t *info;
+
+    (void)state;
+    case_compile("out", four);
+    case_run("out", "");
+    assert_int_equal(case_shell("$MEGAC ckpt info out/ck --json"), 0);
+    info = json_loads(case_output(), 0, NULL);
+    assert_int_equal(json_integer_value(case_member(info, "step")), 4);
+    assert_int_equal(json_integer_value(case_member(info, "samples.train")),
+                     32);
+    assert_int_equal(json_integer_value(case_member(info, "tokens")), 1024);
+    assert_int_equal(json_array_size(case_member(info, "sets")), 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(
+            json_integer_value(case_member(
+                json_array_get(case_member(info, "sets"), i), "elements")),
+            PARAMETERS);
+    json_decref(info);
+    assert_int_equal(case_shell("$MEGAC ckpt info out/ck/step-00000002"), 0);
+    assert_true(case_printed("step-00000002: step 2, 2 updates, 512 tokens"));
+    assert_true(case_printed("exp_avg_sq       39 tensors"));
+    assert_int_equal(case_shell("$MEGAC ckpt info out"), 1);
+    assert_true(case_printed("out/state.json: unable to open"));
+}
+
 /* ---- what is not loaded -------------------------------------------------- */
 
 static void expect_refused(const char *sets, const char *message)
@@ -46,6 +80,7 @@ static void expect_refused(const char *sets, const char *message)
 static void what_changed_is_named(void **state)
 {
     (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
     case_compile("out", "data.train=corpus training.optimizer.type=adamw "
                         "training.steps=2 training.checkpoint.dir=ck");
     case_run("out", "");
@@ -263,6 +298,7 @@ static void told_to_end_without_checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_checkpoint_is),
         cmocka_unit_test(what_changed_is_named),
         cmocka_unit_test(data_that_moved),
         cmocka_unit_test(damaged_checkpoints),
