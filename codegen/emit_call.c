@@ -132,11 +132,13 @@ static void registers(Call *c, bool last)
         push(c, emit_host_scratch(e, host), 0);
 }
 
-/* Whether a result of this function lies where its parameter does. */
-static bool is_carried(const Emit *e, MemPlace param, MemPlace result)
+bool emit_lies_where(const Emit *e, ValueId made, ValueId old)
 {
+    MemPlace result = e->mem->place[made.i], param = e->mem->place[old.i];
     const int32_t *carried = e->mem->carried[e->f.i];
 
+    if (memplan_same_place(param, result))
+        return true;
     return carried && param.base == MEM_PARAM && result.base == MEM_RESULT &&
            carried[result.index] == (int32_t)param.index;
 }
@@ -150,8 +152,7 @@ static void carries_begin(Call *c)
         if (call_arg_mode(e->m, c->n, i) != MODE_CARRY)
             continue;
         to = node_res(c->n, (uint32_t)memplan_carry_result(e->m, c->n, i));
-        if (!memplan_same_place(e->mem->place[from.i], e->mem->place[to.i]) &&
-            !is_carried(e, e->mem->place[from.i], e->mem->place[to.i]))
+        if (!emit_lies_where(e, to, from))
             emit_copy(e, emit_value(e, to, PLAN_WRITE),
                       emit_value(e, from, PLAN_READ));
     }

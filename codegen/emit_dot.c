@@ -389,6 +389,11 @@ static void dots_emit(Emit *e, const Node *n, uint32_t i)
         p.more[0] = emit_value(e, epilogue_bias(e->m, n, i), PLAN_READ);
         p.bias = value_type(e->m, epilogue_bias(e->m, n, i))->dtype;
     }
+    if (p.after.residual &&
+        emit_lies_where(e, node_res(n, i), epilogue_residual(e->m, n, i))) {
+        p.after.residual = false;
+        p.accumulate = true;
+    }
     if (p.after.residual)
         p.more[p.after.bias] =
             emit_value(e, epilogue_residual(e->m, n, i), PLAN_READ);

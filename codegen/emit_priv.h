@@ -93,6 +93,8 @@ uint32_t emit_start(Emit *e, ValueId v, char dim);
 
 /* Whether a function does less in the last iteration of a scan. */
 bool emit_has_ending(const Emit *e, FuncId f);
+/* Whether `made` lies where `old` does, be it as what a caller carries. */
+bool emit_lies_where(const Emit *e, ValueId made, ValueId old);
 
 /* ---- emit.c: instructions ------------------------------------------------ */
 

@@ -84,12 +84,31 @@ static void derive_vocab(Spec *s)
     s->derived.padded_vocab = product_saturated(parts, multiple);
 }
 
+/* The largest piece of the logits that exists at once on one rank. */
+enum { LOGITS_ELEMENTS = 32 << 20 };
+
+static void derive_head(Spec *s)
+{
+    int64_t tp = s->parallel.tp, sp = s->parallel.sp ? tp : 1;
+    int64_t local =
+        s->training.seq_length / product_saturated(s->parallel.cp, sp);
+    int64_t row = product_saturated(s->training.micro_batch_size * sp,
+                                    s->derived.padded_vocab / tp);
+    int64_t n = 1;
+
+    while (n < local &&
+           (local % n || product_saturated(local / n, row) > LOGITS_ELEMENTS))
+        n++;
+    s->derived.head_pieces = n;
+}
+
 void derive_values(Spec *s)
 {
     derive_model(s);
     derive_world(s);
     derive_batch(s);
     derive_vocab(s);
+    derive_head(s);
     or_else(&s->training.lr_schedule.decay_steps, spec_full_steps(s));
     if (s->parallel.schedule == SCHED_AUTO)
         s->parallel.schedule =

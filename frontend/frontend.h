@@ -122,6 +122,7 @@ typedef struct {
     int64_t dense_dp;     /* replicas of a dense weight: world/(tp*cp*pp) */
     int64_t expert_dp;    /* replicas of an expert: world/(etp*ep*pp) */
     int64_t microbatches; /* per replica and step: gbs/(mbs*dense_dp) */
+    int64_t head_pieces;  /* of a rank's sequence, that have logits in turn */
     int64_t rotary_dim;   /* rotated channels of a head; 0 without RoPE */
 } SpecDerived;
 

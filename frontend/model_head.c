@@ -5,25 +5,6 @@
  */
 #include "frontend/model_priv.h"
 
-/* The largest piece of the logits that exists at once on one rank. */
-enum { LOGITS_ELEMENTS = 32 << 20 };
-
-/* Into how many pieces of the local sequence the logits are cut. */
-static int64_t head_chunks(const Model *x)
-{
-    const Spec *spec = x->spec;
-    int64_t split =
-        spec->parallel.cp * (spec->parallel.sp ? spec->parallel.tp : 1);
-    int64_t local = x->s / split;
-    int64_t row = spec->training.micro_batch_size * (x->v / spec->parallel.tp) *
-                  (spec->parallel.sp ? spec->parallel.tp : 1);
-
-    for (int64_t n = 1; n < local; n++)
-        if (local % n == 0 && local / n * row <= LOGITS_ELEMENTS)
-            return n;
-    return local;
-}
-
 /* Logits of padded vocabulary rows are pushed to -1e30 before the maximum and
  * weigh exactly nothing in the sum. */
 static ValueId masked(Model *x, ValueId logits, ValueId in_range)
@@ -108,7 +89,7 @@ static FuncId build_chunk(Model *x, int64_t chunks, TensorId loss)
 
 FuncId model_head(Model *x, TensorId loss)
 {
-    int64_t chunks = head_chunks(x);
+    int64_t chunks = x->spec->derived.head_pieces;
     FuncId chunk = build_chunk(x, chunks, loss);
     FuncId f = model_begin(x, "head", "model.vocab_size");
     ValueId in = func_param(x->m, f, model_type(x, x->compute, "sbh"), "x");

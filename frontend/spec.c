@@ -236,11 +236,13 @@ static void batch_shrink(Arena *a, Spec *s)
     int64_t m = microbatches_shrink(s);
     int64_t split = s->parallel.cp > 1 ? 2 * s->parallel.cp : 1;
     int64_t parts = s->parallel.sp ? split * s->parallel.tp : split;
+    int64_t seq = s->derived.head_pieces > 1 && split == 1 ? 2 * parts : 1;
 
     s->training.micro_batch_size = mbs;
     rampup_shrink(a, s, m);
     s->training.global_batch_size = m * mbs * s->derived.dense_dp;
-    s->training.seq_length = (SMALL_SEQ + parts - 1) / parts * parts;
+    seq = MC_MAX(seq, SMALL_SEQ);
+    s->training.seq_length = (seq + parts - 1) / parts * parts;
     s->model.max_position_embeddings = s->training.seq_length;
 }
 
@@ -288,6 +290,7 @@ Spec *spec_shrink(Arena *a, const Spec *s)
     window_shrink(small, s);
     mc_assert(stages_build(&check));
     derive_values(small);
+    small->derived.head_pieces = MC_MIN(s->derived.head_pieces, 2);
     layers_build(&check);
     diag_free(d);
     return small;

@@ -7,7 +7,8 @@
  * Libraries do this for one matrix, row by row: m are the letters of x in the
  * result, n those of w behind them, k what is contracted, and each lies
  * together and in one order in all operands.  An epilogue belongs to complete
- * results; on partial sums a bias would count once per rank.
+ * results; on partial sums a bias would count once per rank.  A residual may be
+ * a partial sum as the result is.
  */
 #include "ir/ir_priv.h"
 
@@ -137,7 +138,8 @@ const char *verify_dots(Module *m, const Node *n)
 
 /* ---- its layout ---------------------------------------------------------- */
 
-static bool splits_alike(const Module *m, ValueId v, ValueId res)
+/* Whether v is split as `res` is, and a sum over `sum`. */
+static bool laid_alike(const Module *m, ValueId v, ValueId res, AxisSet sum)
 {
     const Type *t = value_type(m, v);
     const Layout *l = layout_of(m, m->values.v[v.i].layout);
@@ -147,7 +149,7 @@ static bool splits_alike(const Module *m, ValueId v, ValueId res)
         if (!split_equal(layout_split(l, t->dim[d]),
                          layout_split(to, t->dim[d])))
             return false;
-    return !l->partial && !l->partial_max;
+    return l->partial == sum && !l->partial_max;
 }
 
 const char *epilogue_layout_problem(const Module *m, const Node *n)
@@ -156,13 +158,15 @@ const char *epilogue_layout_problem(const Module *m, const Node *n)
 
     for (uint32_t i = 0; has_epilogue(&e) && i < n->nres; i++) {
         ValueId res = node_res(n, i);
+        AxisSet sum = layout_of(m, m->values.v[res.i].layout)->partial;
 
-        if (layout_of(m, m->values.v[res.i].layout)->partial)
+        if (sum && (e.bias || e.activation))
             return "its epilogue is applied to a partial sum";
-        if (e.bias && !splits_alike(m, epilogue_bias(m, n, i), res))
+        if (e.bias && !laid_alike(m, epilogue_bias(m, n, i), res, 0))
             return wrong(m, "bias %u is not split as its result", i + 1);
-        if (e.residual && !splits_alike(m, epilogue_residual(m, n, i), res))
-            return wrong(m, "residual %u is not split as its result", i + 1);
+        if (e.residual &&
+            !laid_alike(m, epilogue_residual(m, n, i), res, sum))
+            return wrong(m, "residual %u is not laid out as its result", i + 1);
     }
     return NULL;
 }

@@ -8,9 +8,10 @@
  *
  * An epilogue is taken where nobody else wants what is in between, so the
  * activation of a layer that keeps its input for the backward stays a row
- * program, and becomes one where the input is computed again.  The result must
- * be complete: on a partial sum the bias would count once per rank.  Nor is a
- * residual taken that may still be on its way when all else is there.  Rounding
+ * program, and becomes one where the input is computed again.  Of a partial sum
+ * nothing is taken but a residual that is one too: a bias would count once per
+ * rank.  Nor is a residual taken that may still be on its way when all else is
+ * there.  Rounding
  * happens once, at the end.
  *
  * The nodes behind the product are left without uses, for clean_dead to drop.
@@ -306,37 +307,45 @@ static void take_activation(const Products *s, Chain *c)
 
 /* ---- the product --------------------------------------------------------- */
 
+static bool fits(const Products *s, const Chain *c)
+{
+    bool all = true;
+
+    for (uint32_t i = 0; i < c->n; i++)
+        all = all && value_of(s->m, node_res(&c->node, i))->layout.i &&
+              epilogue_fits(value_type(s->m, node_arg(s->m, &c->node, 0)),
+                            value_type(s->m, node_arg(s->m, &c->node, i + 1)),
+                            result_type(s, c, i));
+    return all;
+}
+
 static bool is_complete(const Products *s, const Chain *c)
 {
-    bool fits = true;
+    bool all = true;
 
-    for (uint32_t i = 0; i < c->n; i++) {
-        LayoutId l = value_of(s->m, node_res(&c->node, i))->layout;
-
-        fits = fits && l.i && !layout_of(s->m, l)->partial &&
-               epilogue_fits(value_type(s->m, node_arg(s->m, &c->node, 0)),
-                             value_type(s->m, node_arg(s->m, &c->node, i + 1)),
-                             result_type(s, c, i));
-    }
-    return fits;
+    for (uint32_t i = 0; i < c->n; i++)
+        all = all && !layout_of(s->m, value_of(s->m, node_res(&c->node, i))
+                                          ->layout)->partial;
+    return all;
 }
 
 /* What lies behind the product at c->pos; false if nothing does. */
 static bool chain_find(const Products *s, Chain *c)
 {
     Chain without = *c;
+    bool complete = is_complete(s, c);
 
-    if (!is_complete(s, c))
+    if (!fits(s, c))
         return false;
-    c->has_bias = true;
+    c->has_bias = complete;
     for (uint32_t i = 0; i < c->n && c->has_bias; i++)
         c->has_bias = take_bias(s, c, i);
     if (!c->has_bias)
         *c = without;
-    if (c->n == 1) {
+    if (c->n == 1)
         take_residual(s, c);
+    if (c->n == 1 && complete)
         take_activation(s, c);
-    }
     return c->has_bias || c->residual.i || c->activation;
 }
 

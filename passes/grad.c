@@ -397,6 +397,7 @@ bool pass_grad(Module *m, const Spec *spec)
     uint32_t before = m->funcs.n;
 
     grad_function(&p, m->entry.v[0]);
+    grad_carry_sums(m);
     for (uint32_t i = 0; i < before; i++) {
         vec_free(&p.of[i].saved);
         vec_free(&p.of[i].given);

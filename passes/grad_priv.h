@@ -1,4 +1,4 @@
-/* grad_priv.h - shared by grad.c, grad_trips.c and grad_save.c. */
+/* grad_priv.h - shared by grad.c and grad_*.c. */
 #ifndef MEGAC_GRAD_PRIV_H
 #define MEGAC_GRAD_PRIV_H
 
@@ -63,5 +63,11 @@ void grad_trips_call(Grad *g, const Node *n);
 /* Settles how the backward gets what it needs of the forward: what it has asked
  * for by grad_need is saved or computed again. */
 void grad_settle_needs(Grad *g);
+
+/* ---- grad_sums.c --------------------------------------------------------- */
+
+/* What a scan adds to gradients of which replicas have shares is added once,
+ * behind it. */
+void grad_carry_sums(Module *m);
 
 #endif

@@ -329,6 +329,7 @@ static LayoutId hint_layout(Module *m, ValueId v)
         if (m->hints.v[i].name.i != hint.i)
             continue;
         l = restricted(layout_of(m, m->hints.v[i].layout), value_type(m, v));
+        l.partial = layout_of(m, m->hints.v[i].layout)->partial;
         return layout_intern(m, &l);
     }
     return (LayoutId){0};

@@ -145,6 +145,16 @@ int memplan_carry_result(const Module *m, const Node *call, uint32_t arg)
     return -1;
 }
 
+/* Whether a product does nothing but add to its residual, in f32. */
+static bool only_adds(const Module *m, const Node *n, uint32_t arg)
+{
+    Epilogue e = node_epilogue(m, n);
+
+    return n->op == OP_DOTS && n->nres == 1 && e.residual && !e.bias &&
+           !e.activation && arg + 1u == n->nargs &&
+           value_type(m, n->res)->dtype == DT_F32;
+}
+
 bool node_may_share(const Planner *p, const Node *n, uint32_t arg, uint32_t res)
 {
     ValueId v = node_arg(p->m, n, arg);
@@ -158,8 +168,10 @@ bool node_may_share(const Planner *p, const Node *n, uint32_t arg, uint32_t res)
         return call_arg_mode(p->m, n, arg) == MODE_CARRY &&
                times_used(p->m, n, v) == 1 &&
                memplan_carry_result(p->m, n, arg) == (int)res;
-    return n->op == OP_ROW && times_used(p->m, n, v) == 1 &&
-           p->rules->in_place(p->m, n, arg, res);
+    if (times_used(p->m, n, v) != 1)
+        return false;
+    return only_adds(p->m, n, arg) ||
+           (n->op == OP_ROW && p->rules->in_place(p->m, n, arg, res));
 }
 
 /* Whether the node that makes `made` uses `old` and may write over it. */
@@ -373,6 +385,18 @@ static int32_t carried_param(const Share *s, uint32_t r)
     return carry ? carry[r] : -1;
 }
 
+/* A product adds to what its result replaces only if it does so in all calls.
+ */
+static bool may_add(const Share *s, uint32_t r, ValueId param)
+{
+    ValueId v = s->func->results.v[r];
+    const Node *n = node_at(s, (uint32_t)value_def(s, v));
+    const int32_t *carried = s->p->out->carried[s->f.i];
+
+    return n->op != OP_DOTS || times_used(s->p->m, n, param) == 0 ||
+           carried[r] >= 0;
+}
+
 static void home_result(Share *s, uint32_t r)
 {
     ValueId v = s->func->results.v[r];
@@ -380,7 +404,8 @@ static void home_result(Share *s, uint32_t r)
 
     if (s->p->out->place[v.i].base != MEM_NONE)
         return;
-    if (param < 0 || is_over(s, s->func->params.v[param], v))
+    if (param < 0 || (is_over(s, s->func->params.v[param], v) &&
+                      may_add(s, r, s->func->params.v[param])))
         s->p->out->place[v.i] = (MemPlace){.base = MEM_RESULT, .index = r};
 }
 

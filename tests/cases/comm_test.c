@@ -192,6 +192,30 @@ static void once_per_step(void **state)
     json_decref(params);
 }
 
+/* Replicas share the gradient of the head, [128 * 4,688 rows, 8] in fp32: it is
+ * scattered once per microbatch, though logits are made piece by piece.  The
+ * passes mean the same with two pieces. */
+static void head_in_pieces(void **state)
+{
+    static const char sets[] =
+        "model.vocab_size=600000 model.hidden_size=8 training.seq_length=512 "
+        "model.max_position_embeddings=512 parallel.dp=2 "
+        "parallel.sharding=optim_grads";
+    json_t *stages = case_inspect("comm", sets);
+
+    (void)state;
+    assert_int_equal(times(json_array_get(stages, 0), "reduce_scatter", "dp",
+                           128 * 4688 * 8 * 4),
+                     4 + 4); /* and the embedding's */
+    json_decref(stages);
+    assert_int_equal(
+        case_shell("$MEGAC verify t0.yaml --set model.vocab_size=600000 "
+                   "--set training.seq_length=512 --set parallel.dp=2 "
+                   "--set model.max_position_embeddings=512 "
+                   "--set parallel.sharding=optim_grads"),
+        0);
+}
+
 /* One message per microbatch, boundary and direction, of s*b*h, with sp of a
  * rank's part of it. */
 static void pipeline_messages(void **state)
@@ -226,6 +250,7 @@ int main(void)
         cmocka_unit_test(recomputed),
         cmocka_unit_test(expert_parallel),
         cmocka_unit_test(once_per_step),
+        cmocka_unit_test(head_in_pieces),
         cmocka_unit_test(pipeline_messages),
     };
 

@@ -254,7 +254,10 @@ static const Fault layout_faults[] = {
      "%k8 = dots %n.2, %wk, %k9 {dtype=f32, each=[sbgd], residual=1} : "
      "f32[s=8, b=4, g=2, d=4] {b@dp g@tp.0}\n"
      "%o, %lse = attention %q",
-     "residual 1 is not split as its result"},
+     "residual 1 is not laid out as its result"},
+    {"%y = dot %o, %wo {dims=sbh, dtype=f32}",
+     "%y = dots %o, %wo, %n.2 {dtype=f32, each=[sbh], residual=1}",
+     "residual 1 is not laid out as its result"},
     /* collectives that do not do what their layouts say */
     {"%n.2 = all_gather !tp %n {dim=s, axes=tp}",
      "%n.2 = all_gather !tp %n {dim=s, axes=tp.0}",
