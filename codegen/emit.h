@@ -41,10 +41,10 @@ Dialect emit_dialect(const Spec *spec);
 /* Writes the folder that `megac compile` promises, beside `dir` and then in
  * its place.  `objects` are the compiled units: for the CPU one shared object,
  * which every rank carries; for CUDA a cubin per unit.  `program` is the path
- * of megac-rank.  Errors: STATUS_INPUT if `dir` is something else's,
- * STATUS_SYSTEM. */
+ * of megac-rank, `predicted` the time of a step in seconds, or 0.  Errors:
+ * STATUS_INPUT if `dir` is something else's, STATUS_SYSTEM. */
 MC_MUST_USE Status package_write(const char *dir, const EmitInput *in,
                                  const EmitOutput *out, const Buf *objects,
-                                 const char *program);
+                                 const char *program, double predicted);
 
 #endif

@@ -29,6 +29,7 @@ typedef struct {
     const char *program, *dir; /* the folder being filled */
     Arena *arena;
     Dialect dialect;
+    double predicted; /* seconds of a step; 0: unknown */
     uint64_t run; /* a number for all executables of this output */
     Status failed; /* the first failure */
 } Package;
@@ -247,6 +248,9 @@ static bool write_manifest(Package *p)
                      PLAN_VERSION, "backend",
                      p->dialect == DIALECT_CPU ? "cpu" : "cuda", "world",
                      (json_int_t)world(p), "classes", classes);
+    if (p->predicted > 0)
+        json_object_set_new(root, "predicted_step_s",
+                            json_real(p->predicted));
     dump = json_dumps(root, JSON_INDENT(2));
     if (!dump)
         mc_oom(0);
@@ -315,11 +319,12 @@ static bool install(Package *p, const char *dir)
 
 Status package_write(const char *dir, const EmitInput *in,
                      const EmitOutput *out, const Buf *objects,
-                     const char *program)
+                     const char *program, double predicted)
 {
     Arena *a = arena_new();
     Package p = {in, out, objects, program, arena_printf(a, "%s.tmp", dir), a,
-                 emit_dialect(in->spec), hash_plans(out), STATUS_NONE};
+                 emit_dialect(in->spec), predicted, hash_plans(out),
+                 STATUS_NONE};
 
     remove_tree(p.dir);
     if (!(may_replace(&p, dir) && make_dir(&p, p.dir) && write_sources(&p) &&

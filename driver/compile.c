@@ -4,7 +4,7 @@
  * kernels → the output folder.  Nothing is written unless all of it succeeds.
  */
 #include "driver/compile.h"
-#include "driver/plans.h"
+#include "driver/predict.h"
 #include "driver/program.h"
 
 #include "codegen/verify_plan.h"
@@ -87,29 +87,45 @@ CliExit compile_verify_passes(const Input *in)
     return code;
 }
 
-CliExit compile_verify_plans(const Input *in, const Module *m,
-                             const EmitOutput *out, PlanVerifyStats *stats)
+/* The seconds that a step will take, or 0 where nothing is known. */
+static CliExit check_plans(const Input *in, const Module *m,
+                           const EmitOutput *out, PlanVerifyStats *stats,
+                           double *predicted)
 {
     PlanSet set = {0};
     CliExit code = plans_make(in->arena, m, out, &set);
 
     if (code == CLI_DONE && !plan_verify(in->diag, set.classes, set.n, stats))
         code = CLI_BUG;
+    if (code == CLI_DONE && in->spec->hardware && predicted)
+        *predicted = predict_plans(in->arena, in->spec, &set).sim.step;
     plans_free(&set);
     return code;
+}
+
+CliExit compile_verify_plans(const Input *in, const Module *m,
+                             const EmitOutput *out, PlanVerifyStats *stats)
+{
+    return check_plans(in, m, out, stats, NULL);
 }
 
 /* ---- memory -------------------------------------------------------------- */
 
 CliExit compile_check_memory(const Input *in, const Program *p)
 {
+    const Hardware *named = in->spec->hardware;
     int64_t capacity =
-        (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+        named ? named->memory
+              : (int64_t)sysconf(_SC_PHYS_PAGES) *
+                    (int64_t)sysconf(_SC_PAGESIZE);
     Loc where = spec_loc(in->spec, "model.hidden_size");
 
-    if (in->spec->target.backend != BACKEND_CPU ||
+    if ((!named && in->spec->target.backend != BACKEND_CPU) ||
         memplan_fits(p->m, p->mem, capacity, where))
         return CLI_DONE;
+    if (named)
+        diag_note(in->diag, spec_loc(in->spec, "target.hardware"),
+                  "%s has that much for a rank", named->name);
     return CLI_FIT;
 }
 
@@ -150,13 +166,13 @@ static bool build_kernels(const Input *in, const EmitOutput *out, Buf *objects)
 }
 
 static CliExit write_package(const Input *in, const EmitInput *input,
-                             const EmitOutput *out)
+                             const EmitOutput *out, double predicted)
 {
     Buf *objects = arena_array(in->arena, Buf, MC_MAX(out->nunits, 1));
     const char *dir = args.output ? args.output : "out";
     bool built = build_kernels(in, out, objects);
     Status status = built ? package_write(dir, input, out, objects,
-                                          rank_program(in->arena))
+                                          rank_program(in->arena), predicted)
                           : STATUS_NONE;
 
     for (uint32_t i = 0; i < out->nunits; i++)
@@ -190,16 +206,20 @@ static CliExit finish(const Input *in, const Program *p, const double *seconds,
     EmitInput input = {p->m, p->mem, in->spec};
     EmitOutput out = {0};
     PlanVerifyStats stats = {0};
+    double predicted = 0;
     CliExit code = compile_check_memory(in, p);
 
     if (code == CLI_DONE && !emit_plans(in->arena, &input, &out))
         code = CLI_INPUT;
     if (code == CLI_DONE)
-        code = compile_verify_plans(in, p->m, &out, &stats);
+        code = check_plans(in, p->m, &out, &stats, &predicted);
     if (code == CLI_DONE && !args.plan_only)
-        code = write_package(in, &input, &out);
+        code = write_package(in, &input, &out, predicted);
     if (code == CLI_DONE && args.stats)
         print_stats(p, seconds, &stats, mc_seconds() - start);
+    if (code == CLI_DONE && args.stats && predicted > 0)
+        fprintf(stderr, "predicted step %.6f s on %s\n", predicted,
+                in->spec->hardware->name);
     emit_free(&out);
     return code;
 }

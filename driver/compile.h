@@ -13,7 +13,8 @@ CliExit compile_verify_passes(const Input *in);
 /* Proves that the plans of all stages fit together. */
 CliExit compile_verify_plans(const Input *in, const Module *m,
                              const EmitOutput *out, PlanVerifyStats *stats);
-/* CLI_FIT if a rank needs more memory than this machine has. */
+/* CLI_FIT if a rank needs more memory than the hardware that the spec names
+ * has, or this machine. */
 CliExit compile_check_memory(const Input *in, const Program *p);
 
 #endif
