@@ -20,8 +20,9 @@ enum { AHEAD = 256 }; /* instructions that are issued and do not run yet */
 
 /* Why a stream is as late as it is. */
 typedef struct {
-    double from, to; /* it waited for other ranks */
-    uint8_t axis;    /* and communicated along this one */
+    double from, to; /* it waited for other ranks, */
+    double begin;    /* and from here on communicated along `axis`, */
+    uint8_t axis, before; /* earlier along another */
 } Cause;
 
 typedef struct {
@@ -78,15 +79,21 @@ static double overlap(double from, double to, const Cause *c)
     return MC_MAX(MC_MIN(to, c->to) - MC_MAX(from, c->from), 0.0);
 }
 
+static void expose(SimStage *s, uint8_t axis, double seconds)
+{
+    s->axis[axis].exposed += seconds;
+    *(axis == AXIS_HOST ? &s->host : &s->exposed) += seconds;
+}
+
 /* Compute stands still from one time to another. */
 static void lose(SimStage *s, double from, double to, const Cause *why)
 {
-    double late = overlap(from, to, why);
-    double rest = to - from - late;
+    double late = overlap(from, to, why), rest = to - from - late;
+    double last = MC_MIN(to - MC_MAX(from, why->begin), rest);
 
     s->bubble += late;
-    s->axis[why->axis].exposed += rest;
-    *(why->axis == AXIS_HOST ? &s->host : &s->exposed) += rest;
+    expose(s, why->axis, last);
+    expose(s, why->before, rest - last);
 }
 
 static void stream_reach(Rank *r, Stream *s, double time, const Cause *why)
@@ -109,6 +116,8 @@ static void operation_end(Rank *r, Stream *s, uint8_t axis, double ready,
 
     if (start > ready)
         why.from = ready, why.to = start;
+    why.before = s->cause.axis;
+    why.begin = start;
     why.axis = axis;
     r->stage->axis[axis].busy += end - start;
     stream_reach(r, s, end, &why);

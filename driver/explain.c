@@ -1,11 +1,12 @@
-/* explain.c - `megac explain SPEC`: memory and communication on one screen.
+/* explain.c - `megac explain SPEC`: memory, time and communication on one
+ * screen.
  *
- * Everything shown is planned, not estimated: bytes are those of the arena,
- * messages those of the program, the bubble that of the schedule if a backward
- * takes twice as long as a forward.  Advice names keys of the spec, and only
- * such as would change the term that dominates.
+ * Bytes are those of the arena, messages those of the program, the bubble that
+ * of the schedule if a backward takes twice as long as a forward: planned, not
+ * estimated.  Only the time is, where target.hardware names a machine.  Advice
+ * names keys of the spec, and only such as would change what dominates.
  */
-#include "driver/predict.h"
+#include "driver/explain_time.h"
 #include "driver/traffic.h"
 
 #include <inttypes.h>
@@ -13,11 +14,14 @@
 
 static struct {
     CliList sets, flags;
+    bool json;
 } args;
 
 static const CliOption options[] = {
     {"--set", 0, "KEY=VALUE", CLI_LIST, &args.sets,
      "change a value of the spec, such as parallel.tp=4"},
+    {"--json", 0, NULL, CLI_FLAG, &args.json,
+     "print one JSON document and nothing else"},
     CLI_OPTIONS_END,
 };
 
@@ -99,10 +103,29 @@ static Heaviest find_heaviest(const MemPlan *mem)
     return h;
 }
 
-static void explain_memory(const Spec *s, const Heaviest *h)
+static bool fits(const Spec *s, int64_t total)
+{
+    return total <= s->hardware->memory;
+}
+
+static void explain_fit(const Spec *s, int64_t total)
 {
     int64_t machine =
         (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+
+    if (s->hardware)
+        printf("  %s into the %.1f MiB of %s\n",
+               fits(s, total) ? "fits" : "does not fit",
+               mib(s->hardware->memory), s->hardware->name);
+    else if (s->target.backend == BACKEND_CPU)
+        printf("  this machine has %.1f MiB, enough for %" PRId64 " of %" PRId64
+               " ranks\n",
+               mib(machine), MC_MIN(machine / total, s->parallel.world_size),
+               s->parallel.world_size);
+}
+
+static void explain_memory(const Spec *s, const Heaviest *h)
+{
     int64_t total = h->report->total;
 
     printf("\nmemory of a rank of stage %u, the heaviest\n", h->pp);
@@ -113,43 +136,7 @@ static void explain_memory(const Spec *s, const Heaviest *h)
            "flight\n",
            "total", mib(total), mib(h->report->lower_bound),
            h->report->in_flight);
-    if (s->target.backend == BACKEND_CPU)
-        printf("  this machine has %.1f MiB, enough for %" PRId64 " of %" PRId64
-               " ranks\n",
-               mib(machine), MC_MIN(machine / total, s->parallel.world_size),
-               s->parallel.world_size);
-}
-
-/* ---- time ---------------------------------------------------------------- */
-
-static void put_share(const char *what, double seconds, double step)
-{
-    printf("  %-16s %12.3f ms %6.1f %%\n", what, 1e3 * seconds,
-           100 * seconds / step);
-}
-
-static void explain_time(const Spec *s, const Prediction *p)
-{
-    const SimStage *stage = &p->sim.stages[p->sim.busiest];
-    double step = p->sim.step;
-
-    printf("\ntime of a step on %s: %.3f s\n", s->hardware->name, step);
-    printf("  %.0f tokens/s, %.1f on each GPU; %.1f TFLOP/s of the model on "
-           "each, MFU %.1f %%\n",
-           p->tokens_per_s, p->tokens_per_s_per_gpu,
-           1e-12 * p->flops / step / (double)s->parallel.world_size,
-           100 * p->mfu);
-    printf("  of it, on a rank of stage %u, which computes longest\n",
-           p->sim.busiest);
-    put_share("compute", stage->compute, step);
-    put_share("launches", stage->launch, step);
-    for (uint32_t i = 0; i < stage->naxes; i++)
-        if (stage->axis[i].busy > 0)
-            printf("  waits for %-6s %12.3f ms %6.1f %%  of %.3f ms\n",
-                   stage->axis[i].name, 1e3 * stage->axis[i].exposed,
-                   100 * stage->axis[i].exposed / step,
-                   1e3 * stage->axis[i].busy);
-    put_share("waits for others", stage->bubble, step);
+    explain_fit(s, total);
 }
 
 /* ---- communication ------------------------------------------------------- */
@@ -203,36 +190,67 @@ static void advise_memory(const Spec *s, Term largest)
         puts("  parallel.tp: a larger one splits activations further");
 }
 
-static void advise(const Spec *s, const Heaviest *h, double bubble)
+static void advise(const Spec *s, const Heaviest *h, double bubble,
+                   const Prediction *predicted)
 {
     printf("\nlargest: %s; what would change it\n", term_names[h->largest]);
     advise_memory(s, h->largest);
-    if (bubble > 0.1)
+    if (s->hardware)
+        explain_time_advice(s, predicted);
+    else if (bubble > 0.1)
         puts("  training.global_batch_size: with more micro-batches the "
              "pipeline\n    waits less");
 }
 
 /* ---- the command --------------------------------------------------------- */
 
+static void print_screen(const Input *in, const Program *p, const Heaviest *h,
+                         const Prediction *predicted)
+{
+    explain_job(in->spec);
+    double bubble = explain_schedule(in->arena, in->spec);
+    explain_memory(in->spec, h);
+    if (in->spec->hardware)
+        explain_time(in->spec, predicted);
+    explain_traffic(in->arena, p, h->pp);
+    advise(in->spec, h, bubble, predicted);
+}
+
+static void print_json(const Spec *s, const Heaviest *h,
+                       const Prediction *predicted)
+{
+    json_t *root = json_pack(
+        "{sI sI ss sI}", "world", (json_int_t)s->parallel.world_size,
+        "memory_bytes", (json_int_t)h->report->total, "largest",
+        term_names[h->largest], "in_flight",
+        (json_int_t)h->report->in_flight);
+
+    if (s->hardware) {
+        json_object_set_new(root, "hardware", json_string(s->hardware->name));
+        json_object_set_new(root, "fits", json_boolean(fits(s, h->report->total)));
+        explain_time_json(root, predicted);
+    }
+    json_dumpf(root, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(root);
+}
+
 static CliExit explain(const Input *in)
 {
     static const PassOptions all_passes;
     Program p;
+    Prediction predicted = {0};
     CliExit code = program_build(in, &all_passes, &p);
 
+    if (code == CLI_DONE && in->spec->hardware)
+        code = predict(in, &p, &predicted);
     if (code == CLI_DONE) {
         Heaviest h = find_heaviest(p.mem);
 
-        explain_job(in->spec);
-        double bubble = explain_schedule(in->arena, in->spec);
-        explain_memory(in->spec, &h);
-        Prediction predicted = {0};
-        if (in->spec->hardware)
-            code = predict(in, &p, &predicted);
-        if (in->spec->hardware && code == CLI_DONE)
-            explain_time(in->spec, &predicted);
-        explain_traffic(in->arena, &p, h.pp);
-        advise(in->spec, &h, bubble);
+        if (args.json)
+            print_json(in->spec, &h, &predicted);
+        else
+            print_screen(in, &p, &h, &predicted);
     }
     program_free(&p);
     return code;
@@ -253,7 +271,7 @@ static CliExit run(const CliList *operands)
 const CliCommand cmd_explain = {
     .name = "explain",
     .operands = "SPEC|DIR",
-    .help = "one screen: memory, communication, what dominates, what to try",
+    .help = "one screen: memory, time, what dominates, what to try",
     .options = options,
     .operands_min = 1,
     .operands_max = 1,
