@@ -31,7 +31,8 @@ static const CliOption options[] = {
     {"--to", 0, "DIR", CLI_TEXT, &args.to, "where --save-step writes"},
     {"--load", 0, "PATH", CLI_TEXT, &args.load,
      "start from the weights in a .safetensors file, in the parts that an "
-     "index.json lists, or in a folder of Hugging Face with either"},
+     "index.json lists, in a folder of Hugging Face with either, or in a "
+     "checkpoint"},
     {"--resume", 0, NULL, CLI_FLAG, &args.resume,
      "go on from the newest complete checkpoint in training.checkpoint.dir, "
      "under any layout"},
@@ -184,8 +185,10 @@ static CliExit check(const Input *in, const char *operand)
 static CliExit check_load(const Input *in)
 {
     SafeSet set;
-    Status status = ckpt_open(args.load, in, &set);
+    Status status = ckpt_find(in->arena, args.load, &args.load);
 
+    if (!status)
+        status = ckpt_open(args.load, in, &set);
     if (status)
         return cli_failed(status);
     safe_close(&set);

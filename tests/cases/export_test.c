@@ -202,6 +202,8 @@ static void checkpoints_are_divided_anew(void **state)
                    "ls saving/ck/step-00000002/momentum_buffer-00002-of-* "
                    "saving/ck/step-00000002/state.json", PART), 0);
     case_same_file("saving/ck/step-00000002", "exported", 0);
+    case_run("untied", "--load saving/ck --steps 1 --save-step 0 --to loaded");
+    case_same_file("loaded/weights.safetensors", "exported", 0);
     case_run("saving", "--resume --steps 3 --save-step 3 --to small.saved");
     case_same_file("whole.saved/weights.safetensors",
                    "small.saved/weights.safetensors", 0);

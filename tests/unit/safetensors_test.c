@@ -181,6 +181,83 @@ static void an_index_is_that_of_transformers(void **state)
     safe_close(&set);
 }
 
+/* ---- copies -------------------------------------------------------------- */
+
+/* Leaves a vector of `n` numbers as a copy in another type. */
+static Status copy_as(uint32_t dtype, const float *v, int64_t n)
+{
+    SafeSet set = make_set(&(Row){"v", n, 0, 0}, 1);
+    SafeCopy how = {.dir = ".", .stem = "copy", .dtype = dtype};
+    Status s;
+    int fd;
+
+    work("rm -f *");
+    assert_null(safe_layout(&set, "model", 0));
+    assert_null(safe_create(set.part[0].name, &set.part[0]));
+    fd = open(set.part[0].name, O_WRONLY);
+    assert_null(safe_write(set.part[0].name, fd, (const char *)v,
+                           (size_t)n * 4, set.v[0].begin));
+    close(fd);
+    safe_close(&set);
+    assert_null(safe_open(".", &set));
+    s = safe_copy(&set, &how);
+    safe_close(&set);
+    return s;
+}
+
+/* IEEE 754: 1, the largest half, and 1 + 2^-11, which ties to 1; bfloat16 has
+ * 8 bits of it. */
+static void copies_change_types(void **state)
+{
+    static const float from[] = {1.0f, 65504.0f, 1.00048828125f, -2.0f};
+    static const uint16_t half[] = {0x3c00, 0x7bff, 0x3c00, 0xc000};
+    static const uint16_t brain[] = {0x3f80, 0x4780, 0x3f80, 0xc000};
+    SafeSet set;
+
+    (void)state;
+    assert_null(copy_as(PLAN_F16, from, 4));
+    assert_null(safe_open("copy.safetensors", &set));
+    assert_int_equal(set.v[0].dtype, PLAN_F16);
+    assert_memory_equal(safe_bytes(&set, set.v), half, sizeof half);
+    safe_close(&set);
+    assert_null(copy_as(PLAN_BF16, from, 4));
+    assert_null(safe_open("copy.safetensors", &set));
+    assert_memory_equal(safe_bytes(&set, set.v), brain, sizeof brain);
+    safe_close(&set);
+}
+
+static void what_a_type_cannot_hold_is_refused(void **state)
+{
+    const float large[] = {1.0f, 70000.0f};
+    const float none[] = {1.0f, 1.0f / 0.0f};
+
+    (void)state;
+    refused(copy_as(PLAN_F16, large, 2), "tensor v has 70000, which is too "
+                                         "large for f16");
+    assert_null(copy_as(PLAN_BF16, large, 2));
+    assert_null(copy_as(PLAN_F16, none, 2));
+}
+
+/* More numbers than are converted at a time. */
+static void long_tensors_are_whole(void **state)
+{
+    enum { N = 600001 };
+    float *v = malloc(N * sizeof *v);
+    SafeSet set;
+
+    (void)state;
+    assert_non_null(v);
+    for (int i = 0; i < N; i++)
+        v[i] = (float)(i % 251);
+    assert_null(copy_as(PLAN_BF16, v, N));
+    assert_null(safe_open("copy.safetensors", &set));
+    assert_int_equal(safe_total(&set), 2 * N);
+    for (int i = 0; i < N; i++)
+        assert_true(plan_fetch(PLAN_BF16, safe_bytes(&set, set.v), i) == v[i]);
+    safe_close(&set);
+    free(v);
+}
+
 /* ---- damaged sets -------------------------------------------------------- */
 
 #define MAP(entries) "{\"weight_map\": {" entries "}}"
@@ -367,6 +444,9 @@ int main(void)
         cmocka_unit_test(parts_are_full_but_not_over),
         cmocka_unit_test(sets_come_back),
         cmocka_unit_test(an_index_is_that_of_transformers),
+        cmocka_unit_test(copies_change_types),
+        cmocka_unit_test(what_a_type_cannot_hold_is_refused),
+        cmocka_unit_test(long_tensors_are_whole),
         cmocka_unit_test(an_index_must_be_true),
         cmocka_unit_test(a_folder_has_one_set),
         cmocka_unit_test(a_redundant_head_is_the_table),
