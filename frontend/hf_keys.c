@@ -18,7 +18,8 @@ enum {
 #undef FAMILY
     ALL = (1 << NUM_FAMILIES) - 1,
     ROTARY = ALL & ~GPT2,
-    QWEN = QWEN2 | QWEN3 | QWEN2_MOE | QWEN3_MOE
+    QWEN = QWEN2 | QWEN3 | QWEN2_MOE | QWEN3_MOE,
+    SIGMOID = DOTS1 | GLM4_MOE
 };
 
 const HfFamily hf_families[] = {

@@ -186,6 +186,12 @@ static void scaling_require(const Hf *hf, const char *key, const Node *map,
     }
 }
 
+/* What rotary_put reads. */
+static bool is_rotary(const Hf *hf, const char *name)
+{
+    return is_in("rope_theta partial_rotary_factor", name) && hf_get(hf, name);
+}
+
 /* rope_scaling, or rope_parameters, which holds the base too. */
 static void scaling_rule(Hf *hf, const char *key, const Node *map)
 {
@@ -200,29 +206,29 @@ static void scaling_rule(Hf *hf, const char *key, const Node *map)
         return;
     hf_put(hf, "model.rope.scaling.type", scalings[kind].type, map->loc);
     for (const Node *n = map->first; n; n = n->next)
-        if (!is_in("rope_type type rope_theta", n->name))
+        if (!is_in("rope_type type", n->name) && !is_rotary(hf, n->name))
             scaling_put(hf, key, n, kind);
     scaling_require(hf, key, map, kind);
 }
 
-/* The base stands beside rope_scaling, in rope_parameters, or in both. */
-static void base_rule(Hf *hf, const Node *map)
+/* Base and share of rotation stand beside rope_scaling, in rope_parameters, or
+ * in both. */
+static void rotary_put(Hf *hf, const char *name, const Node *map)
 {
-    const Node *beside = hf_get(hf, "rope_theta");
-    const Node *inside =
-        map->kind == NODE_MAP ? node_child(map, "rope_theta") : NULL;
+    const Node *beside = hf_get(hf, name);
+    const Node *inside = map->kind == NODE_MAP ? node_child(map, name) : NULL;
     const Node *n = inside ? inside : beside;
     double number;
 
     if (inside && beside->loc.i != hf->by_family.i &&
         !same_number(inside, beside)) {
-        hf_reject(hf, "rope_theta", beside, "rope_parameters says otherwise");
+        hf_reject(hf, name, beside, "rope_parameters says otherwise");
         diag_note(hf->diag, inside->loc, "here");
     }
     if (n->kind != NODE_SCALAR || n->quoted || !str_to_double(n->text, &number))
-        hf_reject(hf, "rope_theta", n, "a number is expected");
+        hf_reject(hf, name, n, "a number is expected");
     else
-        hf_put(hf, "model.rope.base", n->text, n->loc);
+        hf_put(hf, hf_key(hf->family, name)->path, n->text, n->loc);
 }
 
 static void rope_rule(Hf *hf)
@@ -240,7 +246,9 @@ static void rope_rule(Hf *hf)
                   "rope_parameters says the same in another way; keep one");
         return;
     }
-    base_rule(hf, new ? parameters : scaling);
+    rotary_put(hf, "rope_theta", new ? parameters : scaling);
+    if (hf_get(hf, "partial_rotary_factor"))
+        rotary_put(hf, "partial_rotary_factor", new ? parameters : scaling);
     if (old || new)
         scaling_rule(hf, new ? "rope_parameters" : "rope_scaling",
                      new ? parameters : scaling);
@@ -430,18 +438,65 @@ static void layers_rule(Hf *hf)
 }
 
 /* DeepSeek's shared experts are one of so many times the width. */
-static void shared_rule(Hf *hf)
+static void shared_count_put(Hf *hf, const Node *n, bool must)
 {
-    const Node *n = hf_get(hf, "n_shared_experts");
     int64_t count, width, product;
 
-    if (!n || node_is_null(n) || !hf_int(hf, "n_shared_experts", &count) ||
+    if (!hf_int(hf, "n_shared_experts", &count) ||
         !hf_int(hf, "moe_intermediate_size", &width))
         return;
+    if (must && count < 1)
+        hf_reject(hf, "n_shared_experts", n, "at least 1 is expected");
     if (__builtin_mul_overflow(count, width, &product))
         product = INT64_MAX;
     hf_put(hf, "model.moe.shared_ffn_hidden_size",
            arena_printf(hf->arena, "%lld", (long long)product), n->loc);
+}
+
+/* Families differ in whether there may be none. */
+static void shared_rule(Hf *hf)
+{
+    const Node *count = hf_get(hf, "n_shared_experts");
+    const Node *width = hf_get(hf, "shared_expert_intermediate_size");
+    bool must = hf_get(hf, "routed_scaling_factor") != NULL;
+    int64_t value;
+
+    if (hf->dense)
+        return;
+    if (count && must && node_is_null(count))
+        hf_reject(hf, "n_shared_experts", count, "at least 1 is expected");
+    if (count && !node_is_null(count))
+        shared_count_put(hf, count, must);
+    if (width && hf_int(hf, "shared_expert_intermediate_size", &value) &&
+        value < 1)
+        hf_reject(hf, "shared_expert_intermediate_size", width,
+                  "at least 1 is expected");
+}
+
+/* Scores that are sigmoids are normalised, and groups of experts are chosen by
+ * the sum of their two best. */
+static void sigmoid_rule(Hf *hf)
+{
+    const Node *groups = hf_get(hf, "n_group");
+    bool normalised;
+    int64_t n, best, top;
+
+    if (!groups || hf->dense)
+        return;
+    if (hf_bool(hf, "norm_topk_prob", &normalised) && !normalised)
+        hf_reject(hf, "norm_topk_prob", hf_get(hf, "norm_topk_prob"),
+                  "only true can be expressed");
+    if (node_is_null(groups) || !hf_int(hf, "n_group", &n) || n == 1 ||
+        !hf_int(hf, "topk_group", &best) ||
+        !hf_int(hf, "num_experts_per_tok", &top))
+        return;
+    if (top != 2 * best)
+        hf_reject(hf, "topk_group", hf_get(hf, "topk_group"),
+                  "only half of num_experts_per_tok = %lld can be expressed",
+                  (long long)top);
+    hf_put(hf, "model.moe.num_groups", groups->text, groups->loc);
+    hf_put(hf, "model.moe.group_top_k", hf_get(hf, "topk_group")->text,
+           hf_get(hf, "topk_group")->loc);
 }
 
 static void balance_rule(Hf *hf)
@@ -461,6 +516,7 @@ void hf_rules(Hf *hf)
     static void (*const rules[])(Hf *) = {
         activation_rule, dropout_rule, bias_rule,   rope_rule,
         window_rule,     layers_rule,  shared_rule, balance_rule,
+        sigmoid_rule,
     };
 
     for (size_t i = 0; i < MC_LEN(rules); i++)

@@ -142,12 +142,11 @@ static void shared_write(const Spec *s, const HfKey *row, Buf *out)
 {
     int64_t shared = s->model.moe.shared_ffn_hidden_size;
 
-    (void)row;
-    if (shared && s->model.moe.ffn_hidden_size)
+    if (shared)
         buf_printf(out, "%lld",
                    (long long)(shared / s->model.moe.ffn_hidden_size));
     else
-        buf_puts(out, "null");
+        buf_puts(out, row->fallback);
 }
 
 static void balance_write(const Spec *s, const HfKey *row, Buf *out)
@@ -155,6 +154,22 @@ static void balance_write(const Spec *s, const HfKey *row, Buf *out)
     (void)row;
     buf_puts(out,
              s->model.moe.balance == MOE_SEQ_AUX_LOSS ? "true" : "false");
+}
+
+static void groups_write(const Spec *s, const HfKey *row, Buf *out)
+{
+    bool all = strcmp(row->names, "n_group") == 0;
+
+    buf_printf(out, "%lld",
+               (long long)MC_MAX(all ? s->model.moe.num_groups
+                                     : s->model.moe.group_top_k, 1));
+}
+
+static void true_write(const Spec *s, const HfKey *row, Buf *out)
+{
+    (void)s;
+    (void)row;
+    buf_puts(out, "true");
 }
 
 /* Of keys with a rule.  Those without a row here say what others say. */
@@ -166,6 +181,7 @@ static const struct {
     {"activation_function", activation_write},
     {"embd_pdrop", path_write},
     {"rope_theta", path_write},
+    {"partial_rotary_factor", path_write},
     {"rope_scaling", scaling_write},
     {"sliding_window", window_write},
     {"use_sliding_window", use_window_write},
@@ -177,6 +193,9 @@ static const struct {
     {"moe_layer_freq", every_experts_write},
     {"n_shared_experts", shared_write},
     {"seq_aux", balance_write},
+    {"norm_topk_prob", true_write},
+    {"n_group", groups_write},
+    {"topk_group", groups_write},
 };
 
 /* ---- a file -------------------------------------------------------------- */

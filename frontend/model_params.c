@@ -139,8 +139,16 @@ static void export_gpt2(Model *x, const ParamRow *row, Export *file)
                                              : q + kv;
 }
 
+static bool has_dense_layers(const Spec *s)
+{
+    for (uint32_t i = 0; i < s->layers.nkinds; i++)
+        if (!s->layers.kinds[i].experts)
+            return true;
+    return false;
+}
+
 /* Mixtral has names of its own; it is what normalises after top-k and has
- * neither norms of heads nor shared experts. */
+ * neither norms of heads nor shared experts nor dense layers. */
 static const char *mixtral_name(const Model *x, const ParamRow *row)
 {
     static const char *const names[][2] = {
@@ -152,7 +160,8 @@ static const char *mixtral_name(const Model *x, const ParamRow *row)
     const Spec *s = x->spec;
 
     if (s->model.qk_norm || s->model.moe.shared_ffn_hidden_size ||
-        s->model.moe.pre_softmax || s->model.moe.score != MOE_SOFTMAX)
+        s->model.moe.pre_softmax || s->model.moe.score != MOE_SOFTMAX ||
+        has_dense_layers(s))
         return NULL;
     for (size_t i = 0; i < MC_LEN(names); i++)
         if (strcmp(row->name, names[i][0]) == 0)

@@ -124,7 +124,34 @@ def qwen3_moe(rng):
         sliding_window=[16])
 
 
-FAMILIES = [llama, mistral, qwen2, qwen3, gpt2, mixtral, qwen2_moe, qwen3_moe]
+def sigmoid(rng):
+    return common(rng) | dict(n_shared_experts=rng.choice([1, 2])) | some(
+        rng, moe_intermediate_size=[16, 24], routed_scaling_factor=[1.0, 2.5],
+        first_k_dense_replace=[0, 1, 2], head_dim=[8, 16])
+
+
+def dots1(rng):
+    groups = rng.choice([dict(), dict(n_group=4, topk_group=2)])
+    return sigmoid(rng) | groups | dict(
+        norm_topk_prob=True, n_routed_experts=8, num_experts_per_tok=4) | some(
+        rng, sliding_window=[None, 16], max_window_layers=[0, 62])
+
+
+def glm4_moe(rng):
+    return sigmoid(rng) | dict(n_routed_experts=rng.choice([8, 16])) | some(
+        rng, num_experts_per_tok=[2, 4], attention_bias=[True, False],
+        use_qk_norm=[True, False], partial_rotary_factor=[0.5, 1.0])
+
+
+def stablelm(rng):
+    keys = common(rng)
+    keys.pop("rms_norm_eps", None)
+    return keys | some(rng, use_qkv_bias=[True, False], layer_norm_eps=[1e-6],
+                       partial_rotary_factor=[0.25, 0.5])
+
+
+FAMILIES = [llama, mistral, qwen2, qwen3, gpt2, mixtral, qwen2_moe, qwen3_moe,
+            dots1, glm4_moe, stablelm]
 
 
 # ---- what transformers makes of it ------------------------------------------
@@ -159,7 +186,8 @@ def frequencies(model):
 def facts(model):
     names = dict(model.named_parameters())
     config = model.config
-    got = dict(total=sum(p.numel() for p in names.values()),
+    balance = [b for n, b in model.named_buffers() if "score_correction" in n]
+    got = dict(total=sum(p.numel() for p in [*names.values(), *balance]),
                tied=config.tie_word_embeddings,
                q_bias=any("q_proj.bias" in n or "c_attn.bias" in n
                           for n in names),
@@ -171,7 +199,7 @@ def facts(model):
     layers = model.model.layers
     return got | dict(
         attention_dropout=config.attention_dropout, window=window_of(model),
-        eps=config.rms_norm_eps, inv_freq=frequencies(model),
+        eps=getattr(config, "rms_norm_eps", None) or config.layer_norm_eps, inv_freq=frequencies(model),
         experts=[hasattr(layer.mlp, "gate") and hasattr(layer.mlp, "experts")
                  for layer in layers])
 

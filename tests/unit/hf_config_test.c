@@ -89,6 +89,15 @@ static void families_by_what_they_are(void **state)
     expect_type("configs/models/deepseek-moe-16b", NULL, "deepseek");
     expect_type("configs/models/llama3-70b", "model={qkv_bias: true, "
                 "linear_bias: true}", "llama");
+    expect_type("configs/models/llama3-70b", "model={normalization: layernorm, "
+                "rope: {percent: 0.25}}", "stablelm");
+    expect_type("configs/models/llama3-70b", "model.rope.percent=0.5",
+                "glm4_moe"); /* all of whose layers may be dense */
+    expect_type("configs/models/qwen3-30b-a3b", "model.moe={score: sigmoid, "
+                "expert_bias: true, shared_ffn_hidden_size: 768}", "dots1");
+    expect_type("configs/models/qwen3-30b-a3b", "model={rope: {percent: 0.5}, "
+                "qkv_bias: true, moe: {score: sigmoid, expert_bias: true, "
+                "shared_ffn_hidden_size: 768}}", "glm4_moe");
     expect_type("configs/models/llama3-70b", "model.qkv_bias=true", "qwen2");
     expect_type("configs/models/qwen2.5-7b", "model.sliding_window=64",
                 "qwen2");
@@ -130,8 +139,8 @@ static void every_value_is_written(void **state)
 static void models_of_no_family(void **state)
 {
     static const char *const sets[] = {
-        "model.rope.percent=0.5", "model.normalization=layernorm",
-        "model.activation=relu2", "model.linear_bias=true",
+        "model.position_embedding=none", "model.activation=relu2",
+        "model.linear_bias=true",
     };
 
     (void)state;
