@@ -92,6 +92,8 @@ static void published_models_have_their_size(void **state)
         {"qwen3-235b-a22b", 235093634560.},
         {"qwen1.5-moe-a2.7b", 14315784192.},
         {"deepseek-moe-16b", 16375728128.},
+        {"glm-4.5-air", 106852251264.},
+        {"stablelm-3b-4e1t", 2795443200.},
     };
 
     (void)state;
@@ -292,7 +294,8 @@ static void unknown_families_are_rejected(void **state)
              "config.json:1:16: error: model_type \"mamba2\" cannot be "
              "imported");
     assert_true(case_printed("llama, mistral, qwen2, qwen3, gpt2, mixtral, "
-                             "qwen2_moe, qwen3_moe, deepseek"));
+                             "qwen2_moe, qwen3_moe, deepseek, dots1, "
+                             "glm4_moe, stablelm"));
     rejected("{'hidden_size': 512}", "model_type is required");
     rejected("{" QWEN2_SMALL ",\n'architectures': "
              "['Qwen2ForSequenceClassification']}",
@@ -359,6 +362,30 @@ static void weights_of_experts(void **state)
     import_free(&im);
 }
 
+/* Sigmoids are normalised; groups are chosen by their two best experts. */
+static void sigmoid_routers(void **state)
+{
+    Imported im = import_text(
+        "{'model_type': 'dots1', 'n_routed_experts': 16, 'n_group': 4, "
+        "'topk_group': 2, 'num_experts_per_tok': 4, 'n_shared_experts': 1, "
+        "'norm_topk_prob': true, 'routed_scaling_factor': 2.5}");
+
+    (void)state;
+    assert_non_null(im.spec);
+    assert_int_equal(im.spec->model.moe.score, MOE_SIGMOID);
+    assert_int_equal(im.spec->model.moe.num_groups, 4);
+    assert_int_equal(im.spec->model.moe.group_top_k, 2);
+    assert_true(im.spec->model.moe.expert_bias);
+    assert_true(im.spec->model.moe.scaling_factor == 2.5);
+    import_free(&im);
+    rejected("{'model_type': 'glm4_moe', 'n_group': 4, 'topk_group': 1}",
+             "topk_group = 1: only half of num_experts_per_tok = 8");
+    rejected("{'model_type': 'glm4_moe', 'norm_topk_prob': false}",
+             "norm_topk_prob = false: only true can be expressed");
+    rejected("{'model_type': 'glm4_moe', 'n_shared_experts': 0}",
+             "n_shared_experts = 0: at least 1 is expected");
+}
+
 /* ---- dropout (MC-52) ----------------------------------------------------- */
 
 /* GPT-2 drops a tenth unless its config.json says otherwise. */
@@ -421,6 +448,7 @@ int main(void)
         cmocka_unit_test(unknown_families_are_rejected),
         cmocka_unit_test(layers_with_experts),
         cmocka_unit_test(weights_of_experts),
+        cmocka_unit_test(sigmoid_routers),
         cmocka_unit_test(dropout_by_default),
         cmocka_unit_test(sliding_windows),
     };

@@ -1,7 +1,7 @@
 """Compares megac with PyTorch and transformers, and writes golden/*.json.
 
     python3 -m venv venv
-    venv/bin/pip install torch==2.6.0 transformers==4.51.3 safetensors numpy
+    venv/bin/pip install torch==2.6.0 transformers==4.56.2 safetensors numpy
     venv/bin/python tests/oracle/oracle.py --megac build/release/bin/megac
 
 For each model here: the weights that megac saves at step 0 load into the class
@@ -68,6 +68,20 @@ MODELS = {
         max_position_embeddings=32, tie_word_embeddings=False,
         num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
         norm_topk_prob=False),
+    "dots1": transformers.Dots1Config(
+        **SIZES, num_key_value_heads=4, head_dim=16, rms_norm_eps=1e-6,
+        max_position_embeddings=32, tie_word_embeddings=False,
+        n_routed_experts=8, num_experts_per_tok=4, moe_intermediate_size=32,
+        n_shared_experts=2, n_group=4, topk_group=2, first_k_dense_replace=1,
+        norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None),
+    "glm4moe": transformers.Glm4MoeConfig(
+        **SIZES, num_key_value_heads=4, head_dim=16, rms_norm_eps=1e-5,
+        max_position_embeddings=32, tie_word_embeddings=False,
+        attention_bias=True, n_routed_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=32, n_shared_experts=1, first_k_dense_replace=1),
+    "stablelm": transformers.StableLmConfig(
+        **SIZES, num_key_value_heads=4, max_position_embeddings=32,
+        use_qkv_bias=True, tie_word_embeddings=False),
     "mistral": transformers.MistralConfig(
         **SIZES, num_key_value_heads=4, max_position_embeddings=32,
         rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=7,

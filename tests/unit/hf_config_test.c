@@ -77,7 +77,8 @@ static void families_by_what_they_are(void **state)
         {"qwen3", "qwen3"},         {"gpt2", "gpt2"},
         {"gpt2drop", "gpt2"},       {"mixtral", "mixtral"},
         {"qwen2moe", "qwen2_moe"},  {"qwen3moe", "qwen3_moe"},
-        {"qwen3moe_raw", "qwen3_moe"},
+        {"qwen3moe_raw", "qwen3_moe"}, {"dots1", "dots1"},
+        {"glm4moe", "glm4_moe"},    {"stablelm", "stablelm"},
     };
 
     (void)state;
