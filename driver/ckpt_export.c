@@ -9,7 +9,6 @@
 #include "runtime/plan.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -71,46 +70,9 @@ static CliExit open_spec(Input *in, const char *path)
     return code;
 }
 
-/* ---- names --------------------------------------------------------------- */
-
-/* Tensors that models of this type have, and no others. */
-static const struct {
-    const char *type, *part;
-} marks[] = {{"mixtral", ".block_sparse_moe."},
-             {"qwen2_moe", ".mlp.shared_expert."}};
-
-static bool has_part(const SafeSet *set, const char *part)
-{
-    for (uint32_t i = 0; i < set->n; i++)
-        if (strstr(set->v[i].name, part))
-            return true;
-    return false;
-}
-
-/* config.json follows from what the model computes, names from what it has;
- * transformers must find both in one type. */
-static Status check_names(const SafeSet *set, const char *config)
-{
-    json_t *all = json_loads(config, 0, NULL);
-    const char *type = json_string_value(json_object_get(all, "model_type"));
-    Status s = STATUS_NONE;
-
-    for (size_t i = 0; type && !s && i < MC_LEN(marks); i++) {
-        bool is = strcmp(type, marks[i].type) == 0;
-        if (is != has_part(set, marks[i].part))
-            s = status_make(STATUS_INPUT,
-                            "this model computes what transformers' %s does, "
-                            "but %s tensors named *%s*", type,
-                            is ? "has no" : "has", marks[i].part);
-    }
-    json_decref(all);
-    return s;
-}
-
 /* ---- writing ------------------------------------------------------------- */
 
-static Status write_config(const Input *in, const SafeSet *set,
-                           const Folder *to, uint32_t dtype)
+static Status write_config(const Input *in, const Folder *to, uint32_t dtype)
 {
     static const char *const names[] = {[PLAN_F32] = "float32",
                                         [PLAN_BF16] = "bfloat16",
@@ -119,12 +81,10 @@ static Status write_config(const Input *in, const SafeSet *set,
     Status s;
 
     if (hf_config_write(in->arena, in->diag, in->spec, names[dtype], &text))
-        s = check_names(set, buf_str(&text));
+        s = folder_write(in->arena, to, "config.json", &text);
     else
         s = status_make(STATUS_INPUT, "%s: no config.json can say what this "
                                       "model is", args.output);
-    if (!s)
-        s = folder_write(in->arena, to, "config.json", &text);
     buf_free(&text);
     return s;
 }
@@ -133,7 +93,7 @@ static Status write_all(const Input *in, const SafeSet *set, const Folder *to,
                         SafeCopy *how)
 {
     how->dir = to->beside;
-    STATUS_TRY(write_config(in, set, to, how->dtype));
+    STATUS_TRY(write_config(in, to, how->dtype));
     return safe_copy(set, how);
 }
 
