@@ -132,9 +132,13 @@ static Status read_run(void *self, const StateRun *run)
 {
     const Reader *r = self;
 
-    for (int64_t i = 0; i < run->n; i++)
-        plan_store(r->dtype, r->to, run->local + i * run->stride,
-                    plan_fetch(r->from_dtype, r->from, run->at + i));
+    if (r->dtype == PLAN_F32 && r->from_dtype == PLAN_F32 && run->stride == 1)
+        memcpy(r->to + run->local * 4, r->from + run->at * 4,
+               (size_t)run->n * 4);
+    else
+        for (int64_t i = 0; i < run->n; i++)
+            plan_store(r->dtype, r->to, run->local + i * run->stride,
+                       plan_fetch(r->from_dtype, r->from, run->at + i));
     return STATUS_NONE;
 }
 

@@ -78,19 +78,35 @@ static Status open_part(Writer *w, uint32_t part)
                      : STATUS_NONE;
 }
 
+/* Elements i .. i + n - 1 of a run into the buffer. */
+static void take(Writer *w, const StateRun *run, int64_t i, int64_t n)
+{
+    float *to = w->buffer + w->n;
+    int64_t local = run->local + i * run->stride;
+    bool same = w->dtype == PLAN_F32 && !(w->factor < 1) && !(w->factor > 1);
+
+    if (same && run->stride == 1)
+        memcpy(to, w->from + local * 4, (size_t)n * 4);
+    else
+        for (int64_t k = 0; k < n; k++)
+            to[k] = w->factor *
+                    plan_fetch(w->dtype, w->from, local + k * run->stride);
+    w->n += n;
+}
+
 static Status write_run(void *self, const StateRun *run)
 {
     enum { CAPACITY = BUFFER_BYTES / 4 };
     Writer *w = self;
+    int64_t now;
 
-    for (int64_t i = 0; i < run->n; i++) {
+    for (int64_t i = 0; i < run->n; i += now) {
         if (w->n == CAPACITY || w->at + w->n != run->at + i)
             STATUS_TRY(flush(w));
         if (w->n == 0)
             w->at = run->at + i;
-        w->buffer[w->n++] =
-            w->factor *
-            plan_fetch(w->dtype, w->from, run->local + i * run->stride);
+        now = MC_MIN(run->n - i, CAPACITY - w->n);
+        take(w, run, i, now);
     }
     return STATUS_NONE;
 }
