@@ -84,12 +84,11 @@ static void expect_goes_on(const char *layout, const char *model)
     snprintf(sets, sizeof sets, "%s%s%s", common, model, layout);
     assert_int_equal(case_shell("rm -rf other && cp -r saved ck"), 0);
     case_compile("other", sets);
-    case_run("other", "--resume --steps 2 --save-step 2 --to loaded "
+    case_run("other", "--resume --save-step 2 --to loaded "
                       "-- --check-replicas");
     case_same_file("loaded/weights.safetensors",
                    "ck/step-00000002/model.safetensors", 0);
-    case_run("other", "--resume --save-step 4 --to loaded");
-    case_same_file("loaded/weights.safetensors",
+    case_same_file("ck/step-00000004/model.safetensors",
                    "one/ck/step-00000004/model.safetensors", 1e-5);
     case_same_file("ck/step-00000004/exp_avg.safetensors",
                    "one/ck/step-00000004/exp_avg.safetensors", 1e-4);
