@@ -1,7 +1,8 @@
 /* arena.c - bump allocation by lifetime.
  *
  * Blocks double in size up to 1 MiB; a request larger than a block gets one of
- * its own.  Memory comes zeroed from calloc, so arena_alloc never clears.
+ * its own.  Memory comes zeroed from calloc, and arena_reset clears what was
+ * used, so arena_alloc never does.
  */
 #include "base/base.h"
 
@@ -62,6 +63,23 @@ void arena_free(Arena *a)
 static size_t head_size(void)
 {
     return (sizeof(Block) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+/* The newest block is the largest of those that double. */
+void arena_reset(Arena *a)
+{
+    Block *top = a->top;
+
+    if (!top)
+        return;
+    for (Block *b = top->next, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    memset((char *)top + head_size(), 0, top->used);
+    top->used = 0;
+    top->next = NULL;
+    a->bytes = top->size;
 }
 
 static void block_push(Arena *a, size_t need)

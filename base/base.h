@@ -36,6 +36,8 @@ typedef struct Arena Arena;
 
 Arena *arena_new(void);
 void arena_free(Arena *a);
+/* Takes back all that was handed out, and keeps memory for as much again. */
+void arena_reset(Arena *a);
 void *arena_alloc(Arena *a, size_t bytes);
 char *arena_strndup(Arena *a, const char *s, size_t len);
 char *arena_strdup(Arena *a, const char *s);
@@ -119,6 +121,15 @@ typedef struct Diag Diag;
 
 Diag *diag_new(Arena *a);
 void diag_free(Diag *d);
+/* Whether it only counts from now on, and keeps the code of the first error:
+ * for asking if something is right, not why. */
+void diag_count_only(Diag *d, bool only);
+bool diag_counts_only(const Diag *d);
+/* Forgets all messages; sources and places stay. */
+void diag_clear(Diag *d);
+/* The first error's code and (unless only counted) text; NULL without one. */
+const char *diag_first_code(const Diag *d);
+const char *diag_first_text(const Diag *d);
 
 /* Registers a text so that messages can quote its lines.  `name` is a file
  * name, or the spelling of where it came from ("--set", "environment"). */
@@ -137,6 +148,8 @@ void diag_loc_parts(const Diag *d, Loc loc, const char **out_file,
  * them. */
 void diag_error(Diag *d, Loc loc, const char *code, const char *fmt, ...)
     MC_PRINTF(4, 5);
+void diag_verror(Diag *d, Loc loc, const char *code, const char *fmt,
+                 va_list ap);
 void diag_warn(Diag *d, Loc loc, const char *code, const char *fmt, ...)
     MC_PRINTF(4, 5);
 /* Adds a line under the latest message: "help: did you mean `tp`?". */

@@ -48,6 +48,8 @@ struct Diag {
     Vec(Message) messages;
     Vec(Extra) extras;
     unsigned errors;
+    const char *first_code, *first_text; /* of the first error */
+    bool count_only;
 };
 
 /* ---- places ------------------------------------------------------------- */
@@ -121,6 +123,33 @@ void diag_loc_parts(const Diag *d, Loc loc, const char **out_file,
 
 /* ---- messages ----------------------------------------------------------- */
 
+void diag_count_only(Diag *d, bool only)
+{
+    d->count_only = only;
+}
+
+bool diag_counts_only(const Diag *d)
+{
+    return d->count_only;
+}
+
+void diag_clear(Diag *d)
+{
+    d->messages.n = d->extras.n = 0;
+    d->errors = 0;
+    d->first_code = d->first_text = NULL;
+}
+
+const char *diag_first_code(const Diag *d)
+{
+    return d->first_code;
+}
+
+const char *diag_first_text(const Diag *d)
+{
+    return d->first_text;
+}
+
 static void message_add(Diag *d, bool is_error, Loc loc, const char *code,
                         const char *text)
 {
@@ -128,7 +157,19 @@ static void message_add(Diag *d, bool is_error, Loc loc, const char *code,
 
     place(d, loc);
     vec_push(&d->messages, m);
-    d->errors += is_error;
+    if (is_error && !d->errors++) {
+        d->first_code = code;
+        d->first_text = text;
+    }
+}
+
+static void message_format(Diag *d, bool is_error, Loc loc, const char *code,
+                           const char *fmt, va_list ap)
+{
+    if (!d->count_only)
+        message_add(d, is_error, loc, code, arena_vprintf(d->arena, fmt, ap));
+    else if (is_error && !d->errors++)
+        d->first_code = code;
 }
 
 static void extra_add(Diag *d, Loc loc, const char *text)
@@ -143,8 +184,14 @@ void diag_error(Diag *d, Loc loc, const char *code, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    message_add(d, true, loc, code, arena_vprintf(d->arena, fmt, ap));
+    message_format(d, true, loc, code, fmt, ap);
     va_end(ap);
+}
+
+void diag_verror(Diag *d, Loc loc, const char *code, const char *fmt,
+                 va_list ap)
+{
+    message_format(d, true, loc, code, fmt, ap);
 }
 
 void diag_warn(Diag *d, Loc loc, const char *code, const char *fmt, ...)
@@ -152,7 +199,7 @@ void diag_warn(Diag *d, Loc loc, const char *code, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    message_add(d, false, loc, code, arena_vprintf(d->arena, fmt, ap));
+    message_format(d, false, loc, code, fmt, ap);
     va_end(ap);
 }
 
@@ -160,6 +207,8 @@ void diag_help(Diag *d, const char *fmt, ...)
 {
     va_list ap;
 
+    if (d->count_only)
+        return;
     va_start(ap, fmt);
     extra_add(d, (Loc){0}, arena_vprintf(d->arena, fmt, ap));
     va_end(ap);
@@ -169,6 +218,8 @@ void diag_note(Diag *d, Loc loc, const char *fmt, ...)
 {
     va_list ap;
 
+    if (d->count_only)
+        return;
     va_start(ap, fmt);
     extra_add(d, loc, arena_vprintf(d->arena, fmt, ap));
     va_end(ap);

@@ -14,8 +14,7 @@ void check_fail(Check *c, const char *code, const char *path, const char *fmt,
     va_list ap;
 
     va_start(ap, fmt);
-    diag_error(c->diag, spec_loc(c->spec, path), code, "%s",
-               arena_vprintf(c->arena, fmt, ap));
+    diag_verror(c->diag, spec_loc(c->spec, path), code, fmt, ap);
     va_end(ap);
 }
 
@@ -32,8 +31,9 @@ const char *check_text(Check *c, const char *path)
 
 void check_because(Check *c, const char *path)
 {
-    diag_note(c->diag, spec_loc(c->spec, path), "%s = %s", path_name(path),
-              check_text(c, path));
+    if (!diag_counts_only(c->diag))
+        diag_note(c->diag, spec_loc(c->spec, path), "%s = %s", path_name(path),
+                  check_text(c, path));
 }
 
 /* ---- a multiple of ------------------------------------------------------ */
@@ -498,31 +498,40 @@ static void hardware_check(Check *c)
                                           spec_loc(c->spec, "target.hardware"));
 }
 
+/* In the order in which they are asked.  `shares`: what the degrees of
+ * parallelism, the micro batch or recomputation can break. */
+static const struct {
+    void (*check)(Check *);
+    bool shares;
+} rules[] = {
+    {effects_check, false},     {multiples_check, true},
+    {heads_check, false},       {sizes_check, false},
+    {positions_check, false},   {rope_check, false},
+    {moe_modules_check, true},  {moe_model_check, false},
+    {moe_ranks_check, true},    {groups_check, true},
+    {sp_check, true},           {cp_check, true},
+    {runs_check, true},         {grid_check, true},
+    {schedule_check, true},     {batch_check, true},
+    {lr_values_check, false},   {lr_constant_check, false},
+    {lr_steps_check, false},    {wsd_check, false},
+    {training_check, true},     {data_check, false},
+    {arch_check, false},        {hardware_check, false},
+    {memory_check, true},
+};
+
 void check_rules(Check *c)
 {
-    effects_check(c);
-    multiples_check(c);
-    heads_check(c);
-    sizes_check(c);
-    positions_check(c);
-    rope_check(c);
-    moe_check(c);
-    groups_check(c);
-    sp_check(c);
-    cp_check(c);
-    runs_check(c);
-    grid_check(c);
-    schedule_check(c);
-    batch_check(c);
-    lr_values_check(c);
-    lr_constant_check(c);
-    lr_steps_check(c);
-    wsd_check(c);
-    training_check(c);
-    data_check(c);
-    arch_check(c);
-    hardware_check(c);
-    memory_check(c);
+    for (size_t i = 0; i < MC_LEN(rules); i++)
+        rules[i].check(c);
+    if (!diag_errors(c->diag))
+        borders_check(c);
+}
+
+void check_shares(Check *c)
+{
+    for (size_t i = 0; i < MC_LEN(rules); i++)
+        if (rules[i].shares && !diag_errors(c->diag))
+            rules[i].check(c);
     if (!diag_errors(c->diag))
         borders_check(c);
 }

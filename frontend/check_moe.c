@@ -173,7 +173,7 @@ bool moe_lacks_module(const Spec *s, SpecModule module)
 }
 
 /* A module that no layer has cannot be computed again. */
-static void modules_check(Check *c)
+void moe_modules_check(Check *c)
 {
     const Spec *s = c->spec;
     SpecChoiceList asked = s->training.recompute.modules;
@@ -208,9 +208,8 @@ static void global_balance_check(Check *c)
     diag_help(c->diag, "set training.recompute.num_layers to 1");
 }
 
-void moe_check(Check *c)
+void moe_model_check(Check *c)
 {
-    modules_check(c);
     if (c->spec->model.moe.num_experts == 0) {
         dense_check(c);
         return;
@@ -219,6 +218,12 @@ void moe_check(Check *c)
     top_k_check(c);
     bias_check(c);
     groups_check(c);
+}
+
+void moe_ranks_check(Check *c)
+{
+    if (c->spec->model.moe.num_experts == 0)
+        return;
     ranks_check(c);
     global_balance_check(c);
 }

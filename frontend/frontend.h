@@ -193,6 +193,19 @@ Spec *spec_import_megatron(Arena *a, Diag *d, const char *text);
 Spec *spec_parse(Arena *a, Diag *d, const char *name, const char *text,
                  const char *const *sets, int nsets);
 
+/* ---- share.c: the same training, shared out in another way --------------- */
+
+/* Both take a copy of a loaded Spec in which keys of `parallel`,
+ * micro_batch_size or recompute were set anew, and return the code of the first
+ * broken rule, whose message is in `d` unless that counts only, or NULL.  What
+ * they build lives in `a`. */
+
+/* The split into stages, by pp, vpp, the schedule and how layers are spread. */
+const char *spec_split(Arena *a, Diag *d, Spec *s);
+/* Once split: derives what follows (dp and microbatch_group where they are 0)
+ * and asks all rules that those keys can break. */
+const char *spec_share(Arena *a, Diag *d, Spec *s);
+
 /* ---- spec.c ------------------------------------------------------------- */
 
 /* Where a value comes from; path as in the YAML: "parallel.tp". */
@@ -254,6 +267,8 @@ void spec_print(const Spec *s, Buf *out);
 void spec_print_given(const Spec *s, Buf *out);
 /* What a run may not change when it is resumed, in lines "key = value". */
 void spec_print_fixed(const Spec *s, Buf *out);
+/* print_json.c: the same as one JSON object. */
+void spec_json(const Spec *s, Buf *out);
 /* JSON Schema, draft 7, of the YAML. */
 void schema_json(Buf *out);
 /* docs/SCHEMA.md. */

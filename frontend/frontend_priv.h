@@ -107,10 +107,7 @@ bool node_is_null(const Node *n);
  * the `${`.  Returns the rest of the text, or NULL after an error. */
 const char *environment_expand(Arena *a, Diag *d, Loc loc, const char *at,
                                Buf *out);
-
-/* ---- json.c: JSON to the same nodes -------------------------------------- */
-
-/* NULL after errors. */
+/* JSON, of which the YAML reader knows the places. */
 Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
                      size_t len);
 
@@ -164,6 +161,9 @@ bool int_list_read(Arena *a, const char *text, SpecIntList *out);
 
 /* The value as YAML, for the normal form and for messages. */
 void value_print(const Key *key, const Spec *s, Buf *out);
+/* Whether a key is part of the normal form; not where nothing in its section
+ * matters. */
+bool spec_key_is_on(const Spec *s, const Key *key);
 bool value_is_default(Arena *a, Diag *d, const Key *key, const Spec *s);
 
 /* ---- derive.c, check.c, stages.c ---------------------------------------- */
@@ -191,6 +191,8 @@ void layers_build(Check *c);
 
 /* Reports every broken rule. */
 void check_rules(Check *c);
+/* Reports the first that depends on how ranks share the work. */
+void check_shares(Check *c);
 /* Reports values whose feature is missing. */
 void check_built(Check *c);
 
@@ -208,8 +210,11 @@ void cp_check(Check *c);
 /* Once nothing else is wrong: the axes of ranks have common pieces. */
 void borders_check(Check *c);
 
-/* check_moe.c: the same for a mixture of experts. */
-void moe_check(Check *c);
+/* check_moe.c: the same for a mixture of experts: what is computed again, the
+ * model, its ranks. */
+void moe_modules_check(Check *c);
+void moe_model_check(Check *c);
+void moe_ranks_check(Check *c);
 /* Whether no layer has a module. */
 bool moe_lacks_module(const Spec *s, SpecModule module);
 

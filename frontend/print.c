@@ -176,7 +176,7 @@ bool value_is_default(Arena *a, Diag *d, const Key *key, const Spec *s)
 /* Which keys are printed. */
 typedef bool (*Shown)(const Spec *s, const Key *key);
 
-static bool is_on(const Spec *s, const Key *key)
+bool spec_key_is_on(const Spec *s, const Key *key)
 {
     return strcmp(key->section, "model.moe") != 0 ||
            s->model.moe.num_experts > 0;
@@ -222,7 +222,7 @@ static void print_shown(const Spec *s, Shown shown, Buf *out)
 
 void spec_print(const Spec *s, Buf *out)
 {
-    print_shown(s, is_on, out);
+    print_shown(s, spec_key_is_on, out);
 }
 
 void spec_print_given(const Spec *s, Buf *out)
