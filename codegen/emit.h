@@ -46,5 +46,7 @@ Dialect emit_dialect(const Spec *spec);
 MC_MUST_USE Status package_write(const char *dir, const EmitInput *in,
                                  const EmitOutput *out, const Buf *objects,
                                  const char *program, double predicted);
+/* Removes a folder with all that is in it. */
+void package_remove(const char *path);
 
 #endif

@@ -321,5 +321,5 @@ bool kernel_in_place(const Module *m, const Node *n, uint32_t arg, uint32_t res)
 
 MemRules emit_rules(Dialect dialect)
 {
-    return (MemRules){(int)dialect, kernel_scratch, kernel_in_place};
+    return (MemRules){(int)dialect, kernel_scratch, kernel_in_place, 0};
 }

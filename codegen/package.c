@@ -75,7 +75,7 @@ static int remove_one(const char *path, const struct stat *st, int type,
     return remove(path);
 }
 
-static void remove_tree(const char *path)
+void package_remove(const char *path)
 {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
@@ -283,7 +283,7 @@ static bool clear_old(Package *p, const char *old, const char *dir)
 
     if (s)
         return fail_with(p, s);
-    remove_tree(old);
+    package_remove(old);
     return true;
 }
 
@@ -326,11 +326,11 @@ Status package_write(const char *dir, const EmitInput *in,
                  emit_dialect(in->spec), predicted, hash_plans(out),
                  STATUS_NONE};
 
-    remove_tree(p.dir);
+    package_remove(p.dir);
     if (!(may_replace(&p, dir) && make_dir(&p, p.dir) && write_sources(&p) &&
           write_ranks(&p) && write_launch(&p) && write_spec(&p) &&
           write_manifest(&p) && install(&p, dir)))
-        remove_tree(p.dir);
+        package_remove(p.dir);
     arena_free(a);
     return p.failed;
 }

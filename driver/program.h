@@ -15,6 +15,9 @@ typedef struct {
 /* Errors are in in->diag when the result is not CLI_DONE; free in any case. */
 CliExit program_build(const Input *in, const PassOptions *options,
                       Program *out);
+/* The same, but addresses are found quickly: a rank may need a little more
+ * memory than in a compile. */
+CliExit program_sketch(const Input *in, Program *out);
 void program_free(Program *p);
 
 #endif

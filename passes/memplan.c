@@ -151,7 +151,8 @@ static void frame_spread(Planner *p, const Func *func)
 
 static MemExtent frame_pack(Planner *p, const Func *func, bool host)
 {
-    PackOptions options = {.work = SEARCH_WORK};
+    PackOptions options = {.work = p->rules->work ? p->rules->work
+                                                  : SEARCH_WORK};
     Frame fr = {.p = p, .host = host};
     PackResult packed;
     MemExtent extent;

@@ -94,6 +94,9 @@ typedef struct {
     /* Whether result `res` of a row program may overwrite operand `arg`. */
     bool (*in_place)(const Module *m, const Node *n, uint32_t arg,
                      uint32_t res);
+    /* What packing a frame may take, in units of PACK_WORK; 0: as much as a
+     * compile spends. */
+    uint64_t work;
 } MemRules;
 
 /* ---- memplan.c ----------------------------------------------------------- */

@@ -39,7 +39,7 @@ static int64_t wide_scratch(const Module *m, NodeId id, int dialect)
 
 static Rig rig_open(const char *text)
 {
-    MemRules rules = {7, wide_scratch, first_in_place};
+    MemRules rules = {7, wide_scratch, first_in_place, 0};
     Rig r = {.arena = arena_new()};
 
     r.diag = diag_new(r.arena);
