@@ -156,14 +156,6 @@ static void where_it_is_written(void **state)
     nothing_is_written("MC-86");
 }
 
-/* MC-82, MC-85: there is no tuner yet, so nothing is proposed. */
-static void tuning_is_not_built(void **state)
-{
-    (void)state;
-    assert_int_equal(case_shell("$MEGAC tune t0.yaml --gpus 8"), 2);
-    assert_true(case_printed("unknown command `tune`"));
-}
-
 /* MC-01: no num_query_groups means one per head. */
 static void groups_default_to_heads(void **state)
 {
@@ -212,7 +204,6 @@ int main(void)
         cmocka_unit_test(each_by_its_name),
         cmocka_unit_test(heads_over_ranks),
         cmocka_unit_test(where_it_is_written),
-        cmocka_unit_test(tuning_is_not_built),
         cmocka_unit_test(groups_default_to_heads),
         cmocka_unit_test(numbers_without_a_dot),
     };

@@ -1,0 +1,254 @@
+/* tune_search.c - the fastest ways to train that fit, and how they are found.
+ *
+ * All legal choices get a bound of their memory and an estimate of their time;
+ * of those that may fit, the best are sketched in the order of their estimates,
+ * so many at a time.  That ends when the next estimate, at the best ratio of
+ * simulated to estimated time seen so far, would not be among the results.
+ * Then their whole steps are planned, until the first so many have been, and of
+ * the very first what a compile plans.  No clock and no number of cores has a part in that, so the same input
+ * gives the same result.
+ */
+#include "driver/tune.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { KEPT = 256, ROUND = 16, PLANNED_MAX = 96 };
+
+/* Forwards and backwards of all stages together beyond which several chunks are
+ * not tried: planning takes long, and with so many microbatches a pipeline
+ * waits little in any case. */
+enum { ACTIONS_FEW = 1 << 9, ACTIONS_MAX = 1 << 12 };
+
+/* ---- by estimate --------------------------------------------------------- */
+
+static bool is_faster(const Candidate *a, const Candidate *b)
+{
+    if (a->estimate.step < b->estimate.step)
+        return true;
+    return !(a->estimate.step > b->estimate.step) &&
+           a->bound.total < b->bound.total;
+}
+
+/* Into its place among the KEPT best. */
+static void keep(Search *x, const Candidate *c)
+{
+    uint32_t i = x->best.n;
+
+    if (i == KEPT && !is_faster(c, &vec_last(&x->best)))
+        return;
+    if (i < KEPT)
+        vec_push(&x->best, *c);
+    else
+        i--;
+    for (; i > 0 && is_faster(c, &x->best.v[i - 1]); i--)
+        x->best.v[i] = x->best.v[i - 1];
+    x->best.v[i] = *c;
+}
+
+static int64_t actions(const Spec *s)
+{
+    return 2 * s->derived.microbatches * s->parallel.vpp * s->parallel.pp;
+}
+
+static void judge(void *to, const Choice *choice, const Spec *s)
+{
+    Search *x = to;
+    Share share = share_of(s);
+    Candidate c = {.choice = *choice, .order = x->count.legal,
+                   .bound = memory_bound(s, &share)};
+
+    if (x->count.legal == 1 || c.bound.total < x->least.bound.total)
+        x->least = c;
+    if (c.bound.total > (double)x->memory) {
+        x->too_large++;
+        return;
+    }
+    if (s->parallel.vpp > 1 && actions(s) > ACTIONS_MAX) {
+        x->too_long++;
+        return;
+    }
+    c.estimate = time_estimate(s, &share, s->hardware);
+    keep(x, &c);
+}
+
+/* ---- by plan ------------------------------------------------------------- */
+
+static int compare_exact(const void *left, const void *right)
+{
+    const Candidate *a = left, *b = right;
+    double s = a->exact.step, t = b->exact.step;
+
+    if (s < t || s > t)
+        return s < t ? -1 : 1;
+    if (a->exact.total != b->exact.total)
+        return a->exact.total < b->exact.total ? -1 : 1;
+    return (a->order > b->order) - (a->order < b->order);
+}
+
+static void progress(const Search *x)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%llu configurations, %u planned, %u fit\033[K",
+                (unsigned long long)x->count.tried, x->planned, x->found.n);
+}
+
+static void drop(Search *x, const Exact *e)
+{
+    reason_count(x->arena, &x->count.reasons, e->reason, e->words);
+}
+
+static void order_found(Search *x)
+{
+    if (x->found.n)
+        qsort(x->found.v, x->found.n, sizeof *x->found.v, compare_exact);
+}
+
+static Status plan_round(Search *x, Candidate *first, uint32_t n)
+{
+    const Spec *specs[ROUND];
+    Exact exact[ROUND];
+
+    for (uint32_t i = 0; i < n; i++) {
+        first[i].spec = space_spec(x->arena, x->diag, x->space,
+                                   &first[i].choice);
+        mc_assert(first[i].spec);
+        specs[i] = first[i].spec;
+    }
+    diag_clear(x->diag);
+    STATUS_TRY(exact_plan(specs, n, PLAN_SKETCH, x->memory, exact));
+    for (uint32_t i = 0; i < n; i++) {
+        first[i].exact = exact[i];
+        if (exact[i].code == CLI_DONE)
+            vec_push(&x->found, first[i]);
+        else
+            drop(x, &exact[i]);
+    }
+    x->planned += n;
+    order_found(x);
+    return STATUS_NONE;
+}
+
+/* The least by which an estimate was too long. */
+static double best_ratio(const Search *x)
+{
+    double best = 1e300;
+
+    for (uint32_t i = 0; i < x->found.n; i++)
+        best = MC_MIN(best,
+                      x->found.v[i].exact.step / x->found.v[i].estimate.step);
+    return best;
+}
+
+static bool is_settled(const Search *x, const Candidate *next)
+{
+    return x->found.n >= x->top &&
+           next->estimate.step * best_ratio(x) >=
+               x->found.v[x->top - 1].exact.step;
+}
+
+static Status plan_best(Search *x)
+{
+    while (x->planned < MC_MIN(x->best.n, PLANNED_MAX) &&
+           !is_settled(x, &x->best.v[x->planned])) {
+        uint32_t n = MC_MIN(x->best.n - x->planned, ROUND);
+        progress(x);
+        STATUS_TRY(plan_round(x, &x->best.v[x->planned], n));
+    }
+    return STATUS_NONE;
+}
+
+/* ---- more effort for the first --------------------------------------------- */
+
+/* Takes out what does not fit after all. */
+static void sift_found(Search *x)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < x->found.n; i++)
+        if (x->found.v[i].exact.code == CLI_DONE)
+            x->found.v[kept++] = x->found.v[i];
+        else
+            drop(x, &x->found.v[i].exact);
+    x->found.n = kept;
+    order_found(x);
+}
+
+/* Addresses that cannot be lower need no further work.  Those of long programs
+ * may take a minute, which is spent on the very first alone. */
+static bool deserves(const Candidate *c, uint32_t place, PlanEffort effort)
+{
+    if (c->exact.effort >= effort)
+        return false;
+    return effort < PLAN_COMPILE || place == 0 ||
+           (actions(c->spec) <= ACTIONS_FEW && !c->exact.lowest);
+}
+
+/* Plans with more effort what of the first `n` was planned with less; how many
+ * those were. */
+static Status replan(Search *x, uint32_t n, PlanEffort effort,
+                     uint32_t *out_done)
+{
+    const Spec *specs[TUNE_TOP_MAX] = {NULL};
+    uint32_t at[TUNE_TOP_MAX], done = 0;
+    Exact exact[TUNE_TOP_MAX];
+
+    for (uint32_t i = 0; i < MC_MIN(n, x->found.n); i++)
+        if (deserves(&x->found.v[i], i, effort)) {
+            at[done] = i;
+            specs[done++] = x->found.v[i].spec;
+        }
+    *out_done = done;
+    STATUS_TRY(exact_plan(specs, done, effort, x->memory, exact));
+    for (uint32_t i = 0; i < done; i++)
+        x->found.v[at[i]].exact = exact[i];
+    sift_found(x);
+    return STATUS_NONE;
+}
+
+static Status plan_first(Search *x)
+{
+    uint32_t steps, compiles;
+
+    do {
+        progress(x);
+        STATUS_TRY(replan(x, x->top, PLAN_STEP, &steps));
+        STATUS_TRY(replan(x, x->top, PLAN_COMPILE, &compiles));
+    } while (steps + compiles > 0);
+    return STATUS_NONE;
+}
+
+/* ---- all ----------------------------------------------------------------- */
+
+Status search_run(Search *x)
+{
+    double start = mc_seconds();
+
+    space_walk(x->arena, x->diag, x->space, &x->count, judge, x);
+    x->seconds_asked = mc_seconds() - start;
+    STATUS_TRY(plan_best(x));
+    STATUS_TRY(plan_first(x));
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+    x->seconds_planned = mc_seconds() - start - x->seconds_asked;
+    return STATUS_NONE;
+}
+
+void search_free(Search *x)
+{
+    vec_free(&x->best);
+    vec_free(&x->found);
+    vec_free(&x->count.reasons);
+}
+
+Status search_own(Search *x, Candidate *out, bool *out_legal)
+{
+    Candidate c = {.choice = space_own(x->space)};
+
+    c.spec = space_spec(x->arena, x->diag, x->space, &c.choice);
+    *out_legal = c.spec != NULL;
+    if (c.spec)
+        STATUS_TRY(exact_plan(&c.spec, 1, PLAN_STEP, x->memory, &c.exact));
+    *out = c;
+    return STATUS_NONE;
+}
