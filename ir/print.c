@@ -18,11 +18,12 @@
  */
 #include "ir/ir_priv.h"
 
-/* What each value is called: numbers[value] counts from 1 among the values of
- * the same base name in its function. */
+/* What each value is called: numbers[value - first] counts from 1 among the
+ * values of the same base name in its function. */
 typedef struct {
     const Module *m;
     Buf *out;
+    uint32_t first; /* of the function's values */
     Vec(uint32_t) numbers;
     Vec(uint32_t) seen; /* by base name, of the function at hand */
 } Printer;
@@ -46,14 +47,28 @@ static void number_value(Printer *p, ValueId v)
 {
     Sym base = base_of(p, v);
 
-    grow_zeros(p, v.i + 1, base.i + 1);
-    p->numbers.v[v.i] = ++p->seen.v[base.i];
+    grow_zeros(p, v.i - p->first + 1, base.i + 1);
+    p->numbers.v[v.i - p->first] = ++p->seen.v[base.i];
+}
+
+static uint32_t first_value(const Module *m, const Func *f)
+{
+    uint32_t first = UINT32_MAX;
+
+    for (uint32_t i = 0; i < f->params.n; i++)
+        first = MC_MIN(first, f->params.v[i].i);
+    for (uint32_t i = 0; i < f->body.n; i++)
+        if (m->nodes.v[f->body.v[i].i].nres)
+            first = MC_MIN(first, m->nodes.v[f->body.v[i].i].res.i);
+    return first;
 }
 
 static void number_func(Printer *p, const Func *f)
 {
     for (uint32_t i = 0; i < p->seen.n; i++)
         p->seen.v[i] = 0;
+    p->numbers.n = 0;
+    p->first = first_value(p->m, f);
     for (uint32_t i = 0; i < f->params.n; i++)
         number_value(p, f->params.v[i]);
     for (uint32_t i = 0; i < f->body.n; i++) {
@@ -66,7 +81,8 @@ static void number_func(Printer *p, const Func *f)
 
 static void print_name(Printer *p, ValueId v)
 {
-    uint32_t number = v.i < p->numbers.n ? p->numbers.v[v.i] : 0;
+    uint32_t at = v.i - p->first;
+    uint32_t number = at < p->numbers.n ? p->numbers.v[at] : 0;
     Sym base = v.i < p->m->values.n ? base_of(p, v) : (Sym){0};
 
     if (!base.i && !number)

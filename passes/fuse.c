@@ -88,7 +88,8 @@ static void items_make(Fusion *x)
         const Node *n = &x->m->nodes.v[f->body.v[i].i];
 
         x->node[i] = f->body.v[i];
-        x->row[i] = (op_info[n->op].flags & OPF_ROW) && !view[n->res.i];
+        x->row[i] = (op_info[n->op].flags & OPF_ROW) &&
+                    !(view && view[n->res.i]);
         x->cluster[i] = i;
         vec_push(&x->member[i], i);
         for (uint32_t k = 0; k < n->nres; k++)
@@ -98,14 +99,15 @@ static void items_make(Fusion *x)
     outside_mark(x);
 }
 
-static Fusion fusion_new(Module *m, FuncId f, Arena *a, const Effects *fx)
+static Fusion fusion_new(Module *m, FuncId f, Arena *a, const Effects *fx,
+                         uint32_t *item_of)
 {
     uint32_t n = func_of(m, f)->body.n;
 
     return (Fusion){
         .m = m, .f = f, .arena = a, .fx = fx, .n = n,
         .node = arena_array(a, NodeId, n),
-        .item_of = arena_array(a, uint32_t, m->values.n),
+        .item_of = item_of,
         .row = arena_array(a, bool, n),
         .leaf = arena_array(a, bool, n),
         .outside = arena_array(a, bool, n),
@@ -126,10 +128,10 @@ static void fusion_free(Fusion *x)
     }
 }
 
-static void fuse_rows(Module *m, FuncId f, const Effects *fx)
+static void fuse_rows(Module *m, FuncId f, const Effects *fx, uint32_t *item_of)
 {
     Arena *a = arena_new();
-    Fusion x = fusion_new(m, f, a, fx);
+    Fusion x = fusion_new(m, f, a, fx, item_of);
 
     items_make(&x);
     fusion_order(&x);
@@ -142,7 +144,7 @@ static void fuse_rows(Module *m, FuncId f, const Effects *fx)
 bool pass_fuse(Module *m, const Spec *spec)
 {
     Arena *a = arena_new();
-    uint32_t nfuncs = m->funcs.n;
+    uint32_t nfuncs = m->funcs.n, *item_of;
     Effects fx;
 
     (void)spec;
@@ -162,9 +164,10 @@ bool pass_fuse(Module *m, const Spec *spec)
             fuse_epilogues(m, (FuncId){i});
     clean_dead(m);
     effects_compute(a, m, &fx);
+    item_of = arena_array(a, uint32_t, m->values.n);
     for (uint32_t i = 1; i < nfuncs; i++)
         if (m->funcs.v[i].kind == FUNC_GRAPH && m->funcs.v[i].name.i)
-            fuse_rows(m, (FuncId){i}, &fx);
+            fuse_rows(m, (FuncId){i}, &fx, item_of);
     arena_free(a);
     return true;
 }

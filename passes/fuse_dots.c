@@ -360,8 +360,11 @@ static void gradients_fuse(Dots *d)
 
 void fuse_dots(Module *m, FuncId f)
 {
-    Dots d = {.m = m, .f = f, .arena = arena_new()};
+    Dots d = {.m = m, .f = f};
 
+    if (!func_has(m, f, OP_DOT))
+        return;
+    d.arena = arena_new();
     sums_fuse(&d);
     gradients_fuse(&d);
     dots_fuse(&d);

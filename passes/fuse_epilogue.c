@@ -434,9 +434,12 @@ static bool chain_at(const Products *s, uint32_t pos, Chain *out)
 
 void fuse_epilogues(Module *m, FuncId f)
 {
-    Products s = {.m = m, .f = f, .arena = arena_new()};
+    Products s = {.m = m, .f = f};
     Chain c;
 
+    if (!func_has(m, f, OP_DOT) && !func_has(m, f, OP_DOTS))
+        return;
+    s.arena = arena_new();
     uses_find(&s);
     for (uint32_t i = 0; i < func_of(m, f)->body.n; i++) {
         if (!chain_at(&s, i, &c) || !chain_find(&s, &c))

@@ -19,7 +19,8 @@ typedef struct {
     const Effects *fx;
     uint32_t n;         /* items */
     NodeId *node;       /* by item */
-    uint32_t *item_of;  /* by ValueId: the defining item + 1; 0: none */
+    uint32_t *item_of;  /* by ValueId: the defining item + 1; 0: none; of all
+                           functions */
     bool *row;          /* by item: may be part of a row program */
     bool *leaf;         /* by item: cheap and made of nothing, so it is made
                            again in every cluster that needs it */
@@ -49,7 +50,7 @@ void items_sort(ItemVec *v); /* ascending, each once */
 bool items_have(const ItemVec *v, uint32_t item);
 
 /* ---- fuse_views.c: parts and joins that need no kernel ------------------ */
-/* By ValueId: whether the part or join is one. */
+/* By ValueId: whether the part or join is one.  NULL: there is none. */
 const bool *views_find(const Module *m, FuncId f, Arena *a);
 
 /* ---- fuse_order.c: what must come before what --------------------------- */

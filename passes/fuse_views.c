@@ -58,11 +58,13 @@ static bool joins_attention(const Views *w, const Node *n)
 const bool *views_find(const Module *m, FuncId f, Arena *a)
 {
     const Func *func = &m->funcs.v[f.i];
-    Views w = {.m = m,
-               .uses = arena_array(a, uint32_t, m->values.n),
-               .by_attention = arena_array(a, uint32_t, m->values.n),
-               .view = arena_array(a, bool, m->values.n)};
+    Views w = {.m = m};
 
+    if (!func_has(m, f, OP_PART) && !func_has(m, f, OP_JOIN))
+        return NULL;
+    w.uses = arena_array(a, uint32_t, m->values.n);
+    w.by_attention = arena_array(a, uint32_t, m->values.n);
+    w.view = arena_array(a, bool, m->values.n);
     uses_count(&w, func);
     for (uint32_t i = 0; i < func->body.n; i++) {
         const Node *n = &m->nodes.v[func->body.v[i].i];

@@ -42,11 +42,13 @@ bool pass_run(const Pass *p, Module *m, const Spec *spec);
 
 /* A map from old values to new ones; unmapped values map to themselves. */
 typedef struct {
-    Vec(ValueId) to; /* by old ValueId; 0: itself */
+    uint32_t first;
+    Vec(ValueId) to; /* by old ValueId from `first` on; 0: itself */
 } ValueMap;
 
 void vmap_set(ValueMap *map, ValueId from, ValueId to);
 ValueId vmap_get(const ValueMap *map, ValueId v);
+void vmap_copy(ValueMap *to, const ValueMap *from);
 void vmap_free(ValueMap *map);
 
 /* Copies layout, name and hint of one value to its copy. */
@@ -65,6 +67,8 @@ void func_substitute(Module *m, FuncId f, const ValueMap *map);
 typedef bool NodeRewrite(void *self, FuncId f, NodeId n, ValueMap *map);
 /* Puts f's body together again, node by node in order. */
 void func_rebuild(Module *m, FuncId f, NodeRewrite *rewrite, void *self);
+/* Whether there is a node of this op in f's body. */
+bool func_has(const Module *m, FuncId f, Op op);
 /* Lets the first `count` results of `made`, which become like them, take the
  * place of those of `n`. */
 void results_replace(Module *m, const Node *n, uint32_t count, NodeId made,

@@ -1,16 +1,42 @@
 /* rewrite.c - copying nodes, and replacing them, under a map of values. */
 #include "passes/passes.h"
 
+/* Lets the map begin at an older value, and a few more before it. */
+static void vmap_begin_at(ValueMap *map, uint32_t from)
+{
+    uint32_t first = from - MC_MIN(from, map->to.n / 2), more, old = map->to.n;
+
+    more = map->first - first;
+    for (uint32_t i = 0; i < more; i++)
+        vec_push(&map->to, ((ValueId){0}));
+    memmove(map->to.v + more, map->to.v, old * sizeof *map->to.v);
+    memset(map->to.v, 0, more * sizeof *map->to.v);
+    map->first = first;
+}
+
 void vmap_set(ValueMap *map, ValueId from, ValueId to)
 {
-    while (map->to.n <= from.i)
+    if (map->to.n == 0)
+        map->first = from.i;
+    if (from.i < map->first)
+        vmap_begin_at(map, from.i);
+    while (map->to.n <= from.i - map->first)
         vec_push(&map->to, ((ValueId){0}));
-    map->to.v[from.i] = to;
+    map->to.v[from.i - map->first] = to;
 }
 
 ValueId vmap_get(const ValueMap *map, ValueId v)
 {
-    return v.i < map->to.n && map->to.v[v.i].i ? map->to.v[v.i] : v;
+    uint32_t at = v.i - map->first;
+
+    return at < map->to.n && map->to.v[at].i ? map->to.v[at] : v;
+}
+
+void vmap_copy(ValueMap *to, const ValueMap *from)
+{
+    *to = (ValueMap){.first = from->first};
+    for (uint32_t i = 0; i < from->to.n; i++)
+        vec_push(&to->to, from->to.v[i]);
 }
 
 void vmap_free(ValueMap *map)
@@ -67,6 +93,16 @@ void func_substitute(Module *m, FuncId f, const ValueMap *map)
         node_substitute(m, fn->body.v[i], map);
     for (uint32_t i = 0; i < fn->results.n; i++)
         fn->results.v[i] = vmap_get(map, fn->results.v[i]);
+}
+
+bool func_has(const Module *m, FuncId f, Op op)
+{
+    const Func *func = &m->funcs.v[f.i];
+
+    for (uint32_t i = 0; i < func->body.n; i++)
+        if (m->nodes.v[func->body.v[i].i].op == op)
+            return true;
+    return false;
 }
 
 void func_rebuild(Module *m, FuncId f, NodeRewrite *rewrite, void *self)

@@ -324,9 +324,9 @@ static void call_all(Cut *c, Part *fwd, Part *bwd)
     /* Between stages the carried value changes its name: what one stage's scan
      * returns is what the next one's takes in. */
     for (uint32_t i = 0; i < n; i++) {
-        ValueMap at = {0};
-        for (uint32_t k = 0; k < flow.to.n; k++)
-            vec_push(&at.to, flow.to.v[k]);
+        ValueMap at;
+
+        vmap_copy(&at, &flow);
         call_forward(c, &fwd[i], &bwd[i], m->stages.v[i].head, &at);
         saved[i] = at;
         if (!m->stages.v[i].head)

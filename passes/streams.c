@@ -489,8 +489,9 @@ bool pass_streams(Module *m, const Spec *spec)
 
     s.choice.serial[STREAM_TP] = spec && !spec->parallel.overlap.tp;
     s.choice.serial[STREAM_EP] = spec && !spec->parallel.overlap.ep;
+    effects_compute(a, m, &fx);
     for (uint32_t i = 0; s.grads_overlap && i < m->entry.n; i++)
-        streams_overlap_gradients(m, m->entry.v[i]);
+        streams_overlap_gradients(m, m->entry.v[i], &fx);
     for (uint32_t f = 1; f < m->funcs.n; f++)
         if (m->funcs.v[f].kind == FUNC_GRAPH)
             streams_split_blocks(m, (FuncId){f});

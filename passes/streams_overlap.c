@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
     Module *m;
     Arena *arena;
-    Effects fx;
+    const Effects *fx;
     FuncId step;
     Vec(Reduction) list;
     Vec(Copy) copies;
@@ -150,7 +150,7 @@ static void drop_small(Overlap *o)
 
 static bool adds_to(const Overlap *o, NodeId id, TensorId t)
 {
-    const StateUse *use = effects_find(o->m, o->fx.node[id.i], t, FIELD_GRAD);
+    const StateUse *use = effects_find(o->m, o->fx->node[id.i], t, FIELD_GRAD);
 
     return node_get(o, id)->op == OP_CALL && use && use->writes;
 }
@@ -272,7 +272,7 @@ static void reduce_here(Overlap *o, FuncId f, const bool *with)
 static FuncId copy_with(Overlap *o, FuncId from, const bool *with)
 {
     Copy c = {.from = from, .with = with};
-    ValueMap map = {{0}};
+    ValueMap map = {0};
 
     for (uint32_t i = 0; i < o->copies.n; i++)
         if (o->copies.v[i].from.i == from.i &&
@@ -305,7 +305,7 @@ static const bool *completed_by(Overlap *o, NodeId call, NodeId scan)
 static void call_apply(Overlap *o, NodeId call)
 {
     FuncId from = callee(o, call), copy = {0};
-    ValueMap map = {{0}};
+    ValueMap map = {0};
 
     for (uint32_t i = 0; i < func_get(o, from)->body.n; i++) {
         const bool *with = completed_by(o, call, func_get(o, from)->body.v[i]);
@@ -354,11 +354,10 @@ static void drop_moved(Overlap *o)
     step->body.n = left;
 }
 
-void streams_overlap_gradients(Module *m, FuncId step)
+void streams_overlap_gradients(Module *m, FuncId step, const Effects *fx)
 {
-    Overlap o = {.m = m, .arena = arena_new(), .step = step};
+    Overlap o = {.m = m, .arena = arena_new(), .fx = fx, .step = step};
 
-    effects_compute(o.arena, m, &o.fx);
     for (uint32_t i = 0; i < func_get(&o, step)->body.n; i++)
         find_reduction(&o, func_get(&o, step)->body.v[i]);
     drop_small(&o);

@@ -47,8 +47,8 @@ int64_t streams_outer_size(const Module *m, ValueId v, char dim);
 /* ---- streams_overlap.c --------------------------------------------------- */
 
 /* Moves reductions of gradients from a step function into the backward of its
- * last microbatch. */
-void streams_overlap_gradients(Module *m, FuncId step);
+ * last microbatch.  `fx` is of the module as it was before any such. */
+void streams_overlap_gradients(Module *m, FuncId step, const Effects *fx);
 
 /* ---- streams_bucket.c ---------------------------------------------------- */
 
