@@ -224,14 +224,21 @@ static uint8_t axis_row(const Costs *c, const char *name)
     return (uint8_t)i;
 }
 
+/* What a group is called; where replicas exchange parts, they hold experts. */
+static const char *axis_name(const Plan *p, const PlanCollective *coll)
+{
+    const char *name = plan_text(p, p->groups.v[coll->group].name);
+
+    return coll->kind == PLAN_ALL_TO_ALL && strcmp(name, "dp") == 0 ? "ep"
+                                                                    : name;
+}
+
 static SimCost collective_cost(const Costs *c, const PlanInstr *in)
 {
     const PlanCollective *coll = &c->p->collectives.v[in->index];
-    const char *name =
-        plan_text(c->p, c->p->groups.v[coll->group].name);
 
     return (SimCost){.seconds = collective_time(c, coll),
-                     .axis = axis_row(c, name)};
+                     .axis = axis_row(c, axis_name(c->p, coll))};
 }
 
 static SimCost message_cost(const Costs *c, const PlanInstr *in)
@@ -249,6 +256,12 @@ static SimCost message_cost(const Costs *c, const PlanInstr *in)
 
 /* ---- all ---------------------------------------------------------------- */
 
+static SimCost fill_cost(const Costs *c, const PlanInstr *in)
+{
+    return (SimCost){.seconds = moved(c, (double)plan_instr_bytes(c->p, in)),
+                     .counted = 1};
+}
+
 static SimCost instr_cost(const Costs *c, const PlanInstr *in)
 {
     switch (in->op) {
@@ -264,8 +277,7 @@ static SimCost instr_cost(const Costs *c, const PlanInstr *in)
     case PLAN_COPY:
         return copy_cost(c, in);
     case PLAN_FILL:
-        return (SimCost){.seconds = moved(c, (double)plan_instr_bytes(c->p, in)),
-                         .counted = 1};
+        return fill_cost(c, in);
     default:
         return (SimCost){0};
     }

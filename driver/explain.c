@@ -227,7 +227,8 @@ static void print_json(const Spec *s, const Heaviest *h,
 
     if (s->hardware) {
         json_object_set_new(root, "hardware", json_string(s->hardware->name));
-        json_object_set_new(root, "fits", json_boolean(fits(s, h->report->total)));
+        json_object_set_new(root, "fits",
+                            json_boolean(fits(s, h->report->total)));
         explain_time_json(root, predicted);
     }
     json_dumpf(root, stdout, JSON_INDENT(2));

@@ -72,6 +72,8 @@ static const char *axis_advice(const Spec *s, const char *axis)
         return "training.offload: less of it";
     if (strcmp(axis, "tp") == 0)
         return "parallel.tp: a smaller one communicates less";
+    if (strcmp(axis, "ep") == 0)
+        return "parallel.ep: a smaller one sends fewer tokens away";
     if (strstr(axis, "dp"))
         return "training.global_batch_size: more micro-batches between\n"
                "    reductions";

@@ -4,6 +4,7 @@
  */
 #include "frontend/hardware.h"
 
+#include <glob.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <cmocka.h>
@@ -94,7 +95,8 @@ static void faults_are_named(void **state)
         const char *from, *to, *says;
     } rows[] = {
         {"bandwidth: 1e12", "bandwith: 1e12", "did you mean `bandwidth`?"},
-        {"launch: 1e-6", "launch: -1", "h.yaml:6:9: error: launch = -1 must be"},
+        {"launch: 1e-6", "launch: -1",
+         "h.yaml:6:9: error: launch = -1 must be"},
         {"launch: 1e-6\n", "", "launch of `hardware` is required"},
         {"memory: 1e9", "memory: 0.5", "memory = 0.5 must be a whole number"},
         {"name: test", "name: test\nname: t", "name is given twice"},
@@ -135,7 +137,8 @@ static void shipped_are_complete(void **state)
         double memory, bf16, bandwidth;
     } rows[] = {{"a100-80g", 80e9, 312e12, 2.039e12},
                 {"h100-sxm", 80e9, 989e12, 3.35e12},
-                {"h200-sxm", 141e9, 989e12, 4.8e12}};
+                {"h200-sxm", 141e9, 989e12, 4.8e12},
+                {"b200", 180e9, 2250e12, 8e12}};
 
     (void)state;
     for (size_t i = 0; i < MC_LEN(rows); i++) {
@@ -152,6 +155,24 @@ static void shipped_are_complete(void **state)
     }
 }
 
+static void every_file_loads(void **state)
+{
+    glob_t files;
+
+    (void)state;
+    assert_int_equal(glob(MEGAC_SOURCE_DIR "/configs/hardware/*.yaml", 0, NULL,
+                          &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        Arena *a = arena_new();
+        Diag *d = diag_new(a);
+
+        assert_non_null(hardware_load(a, d, files.gl_pathv[i], (Loc){0}));
+        diag_free(d);
+        arena_free(a);
+    }
+    globfree(&files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +181,7 @@ int main(void)
         cmocka_unit_test(links_join_domains),
         cmocka_unit_test(faults_are_named),
         cmocka_unit_test(shipped_are_complete),
+        cmocka_unit_test(every_file_loads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,8 @@ static const char base[] = "version: 1\n"
                            "  qkv_bias: true\n"
                            "  linear_bias: true\n"
                            "parallel:\n"
-                           "  overlap: {grads: false, params: false, tp: false}\n"
+                           "  overlap:\n"
+                           "    {grads: false, params: false, tp: false}\n"
                            "training:\n"
                            "  seq_length: 2048\n"
                            "  global_batch_size: 4\n"
@@ -77,7 +78,7 @@ static double seconds_counted(const Spec *s, const Run *r)
     return spec_flops(s) / (1e12 * r->published * r->world);
 }
 
-/* ---- tables --------------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------- */
 
 #define FULL "training.recompute.granularity=full"
 
@@ -117,7 +118,7 @@ static const Table tables[] = {
       {"177B", 96, 12288, 96, 8, 6, 1, 2304, 1152, 1, 432.8, 3.9, false},
       {"462B", 112, 18432, 144, 8, 16, 1, 6144, 3072, 1, 459.9, 1.8, true}}}};
 
-/* ---- one run -------------------------------------------------------------- */
+/* ---- one run ------------------------------------------------------------- */
 
 typedef struct {
     const char *v[32];
