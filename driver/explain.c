@@ -14,12 +14,15 @@
 
 static struct {
     CliList sets, flags;
+    const char *hardware;
     bool json;
 } args;
 
 static const CliOption options[] = {
     {"--set", 0, "KEY=VALUE", CLI_LIST, &args.sets,
      "change a value of the spec, such as parallel.tp=4"},
+    {"--hardware", 0, "NAME", CLI_TEXT, &args.hardware,
+     "short for target.hardware: the machine to predict for"},
     {"--json", 0, NULL, CLI_FLAG, &args.json,
      "print one JSON document and nothing else"},
     CLI_OPTIONS_END,
@@ -259,13 +262,18 @@ static CliExit explain(const Input *in)
 
 static CliExit run(const CliList *operands)
 {
+    Arena *a = arena_new();
     Input in;
+
+    if (args.hardware)
+        vec_push(&args.sets,
+                 arena_printf(a, "target.hardware=%s", args.hardware));
     CliExit code =
         input_open_flags(&in, operands->v[0], &args.sets, &args.flags);
-
     if (code == CLI_DONE)
         code = explain(&in);
     input_close(&in);
+    arena_free(a);
     return code;
 }
 

@@ -6,7 +6,7 @@ megac explain demo.yaml --set parallel.tp=1 --set parallel.sp=false \
     sed 's/[0-9.]* MiB.*/N MiB/' | head -n 12
 megac explain missing.yaml
 # On a named machine: parts add up to the step, whatever it is.
-megac explain demo.yaml --set target.hardware=h100-sxm |
+megac explain demo.yaml --hardware h100-sxm |
     sed 's/[0-9.]* MiB/N MiB/g; s/[0-9][0-9.]* /N /g; s/  */ /g' |
     sed -n '13,24p'
 megac explain demo.yaml --set target.hardware=h100-sx
