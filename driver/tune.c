@@ -132,9 +132,9 @@ static void print_stats(const Search *x)
 {
     fprintf(stderr,
             "asked and estimated in %.3f s on one thread, %.0f configurations "
-            "a second; planned and simulated in %.3f s\n",
+            "a second; sketched in %.3f s, planned in %.3f s\n",
             x->seconds_asked, (double)x->count.tried / x->seconds_asked,
-            x->seconds_planned);
+            x->seconds_sketched, x->seconds_planned);
 }
 
 static CliExit answer(Search *x)

@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-/* ---- tune_space.c: which ways there are ---------------------------------- */
+/* ---- choices ------------------------------------------------------------- */
 
 /* In the order in which they are chosen: those of the split into stages
  * first, since all others have it in common. */
@@ -39,8 +39,39 @@ typedef struct {
     bool varies[AXES];
 } Space;
 
-/* Why choices were dropped: a diagnostic's code and, of the first of them, its
- * words; or no code. */
+/* ---- tune_axes.c: what may be chosen ------------------------------------- */
+
+/* How layers are spread over stages: evenly, or counting what else the first
+ * and the last stage have as a layer. */
+typedef enum { SPLIT_EVEN, SPLIT_BOTH, SPLIT_LOSS, SPLIT_EMBEDDING } SplitKind;
+
+/* What is computed again: nothing, modules, or all but the input of a layer. */
+typedef enum {
+    AGAIN_NOTHING,
+    AGAIN_ATTENTION,
+    AGAIN_MLP,
+    AGAIN_BOTH,
+    AGAIN_ALL
+} AgainKind;
+
+enum { VALUES_MAX = 1024 };
+
+typedef struct {
+    int32_t v[VALUES_MAX];
+    uint32_t n;
+} Values;
+
+/* All axes; or those of a list of words, "tp,pp,mbs".  CLI_USAGE for an unknown
+ * word. */
+CliExit space_open(Space *out, const Spec *base, int64_t gpus,
+                   const char *words);
+/* Of an axis, once those before it are chosen. */
+void axis_values(const Space *x, Axis axis, const Choice *c, Values *out);
+
+/* ---- tune_space.c: which choices are legal ------------------------------- */
+
+/* Why so many choices were dropped: a diagnostic's code, or "memory" or "bug",
+ * and what was said of the first. */
 typedef struct {
     const char *code, *words;
     uint64_t n;
@@ -49,11 +80,6 @@ typedef struct {
 typedef Vec(Reason) Reasons;
 
 void reason_count(Arena *a, Reasons *r, const char *code, const char *words);
-
-/* All axes; or those of a list of words, "tp,pp,mbs".  CLI_USAGE for an unknown
- * word. */
-CliExit space_open(Space *out, const Spec *base, int64_t gpus,
-                   const char *words);
 
 typedef struct {
     uint64_t tried, legal;
@@ -65,8 +91,8 @@ typedef struct {
 void space_walk(Arena *a, Diag *d, const Space *space, SpaceCount *count,
                 void (*visit)(void *to, const Choice *c, const Spec *s),
                 void *to);
-/* The Spec of a choice, as large as its life in `a`; NULL with errors in `d` if
- * it is not legal. */
+/* The Spec of a choice, which lives in `a`; NULL with an error in `d` if it is
+ * not legal. */
 const Spec *space_spec(Arena *a, Diag *d, const Space *space, const Choice *c);
 /* What is nearest to the SPEC itself on these GPUs. */
 Choice space_own(const Space *space);
@@ -117,7 +143,7 @@ typedef struct {
 
 Times time_estimate(const Spec *s, const Share *x, const Hardware *h);
 
-/* ---- tune_exact.c: planned and simulated ---------------------------------- */
+/* ---- tune_exact.c: planned and simulated --------------------------------- */
 
 enum { EXACT_WORDS = 200, EXACT_CODE = 8, EXACT_AXIS = 16 };
 
@@ -179,7 +205,7 @@ typedef struct {
     Candidates found;   /* planned and fitting, the fastest first */
     uint32_t planned;
     Candidate least;    /* the one of all with the smallest bound */
-    double seconds_asked, seconds_planned;
+    double seconds_asked, seconds_sketched, seconds_planned;
 } Search;
 
 /* Finds the `top` fastest ways; found.n is 0 if nothing fits. */
@@ -191,6 +217,8 @@ MC_MUST_USE Status search_own(Search *x, Candidate *out, bool *out_legal);
 
 /* ---- tune_report.c ------------------------------------------------------- */
 
+/* Which of bytes_names is most. */
+int report_largest(const Exact *e);
 /* What limits a candidate, in a sentence that lives in `a`. */
 const char *report_why(Arena *a, const Candidate *c, int64_t memory);
 void report_table(Arena *a, const Search *x, FILE *to);

@@ -46,9 +46,10 @@ static void state_add(const Spec *s, const Share *x, double n, double replicas,
 
     out->term[BYTES_PARAMS] +=
         n * x->element / (by == SHARD_OPTIM_GRADS_PARAMS ? replicas : 1);
-    out->term[BYTES_GRADS] += by == SHARD_NONE    ? n * grad
-                              : by == SHARD_OPTIM ? n * grad * (1 + 1 / replicas)
-                                                  : n * grad / replicas;
+    if (by == SHARD_NONE || by == SHARD_OPTIM)
+        out->term[BYTES_GRADS] += n * grad; /* the sum of this rank */
+    if (by != SHARD_NONE)
+        out->term[BYTES_GRADS] += n * grad / replicas;
     out->term[BYTES_OPTIMIZER] +=
         kept * optimizer_bytes(s) / (by == SHARD_NONE ? 1 : replicas);
 }
@@ -187,7 +188,7 @@ static Flight in_flight(const Spec *s, int64_t rank)
 }
 
 /* Weights that wait keep what goes into their layers, however it would be
- * computed again, and at least half as much of gradients. */
+ * computed again, and at least two fifths as much of gradients. */
 static double activations(const Spec *s, const Share *x, int64_t rank)
 {
     Flight f = in_flight(s, rank);
@@ -195,7 +196,7 @@ static double activations(const Spec *s, const Share *x, int64_t rank)
 
     plain.training.recompute.granularity = RECOMPUTE_NONE;
     return (f.held - f.waiting) * layer_saved(s, x) +
-           (f.waiting > 0 ? 1.5 * f.waiting * layer_whole(&plain, x) : 0);
+           (f.waiting > 0 ? 1.4 * f.waiting * layer_whole(&plain, x) : 0);
 }
 
 /* ---- together ------------------------------------------------------------ */

@@ -38,19 +38,9 @@ static Status plan_least(Search *x, const Space *space, Candidate *c,
     return exact_plan(&c->spec, 1, PLAN_SKETCH, x->memory, &c->exact);
 }
 
-static int largest(const Candidate *c)
-{
-    int most = 0;
-
-    for (int i = 1; i < BYTES_TERMS; i++)
-        if (c->exact.bytes[i] > c->exact.bytes[most])
-            most = i;
-    return most;
-}
-
 static void say_nearest(const Search *x, const Candidate *c)
 {
-    int most = largest(c);
+    int most = report_largest(&c->exact);
 
     fprintf(stderr, "megac: the nearest: %s\n",
             report_layout(x->arena, c->spec));

@@ -15,28 +15,37 @@ const char *report_size(Arena *a, double bytes)
 
 /* ---- words --------------------------------------------------------------- */
 
-/* How far the ranks of an axis are apart. */
+/* How far the ranks of an axis are apart; the plan's name of it begins with
+ * that of its widest part, "dp-cp", "edp". */
 static const char *reach_of(const Spec *s, const char *axis)
 {
-    Grid grid = spec_grid(s, axis[0] == 'e');
-    int64_t node = s->hardware->links[0].ranks;
-    const char *name = axis[0] == 'e' && axis[1] != 'p' ? axis + 1 : axis;
+    bool expert = axis[0] == 'e';
+    const char *part = expert && axis[1] != 'p' ? axis + 1 : axis;
+    Grid grid = spec_grid(s, expert);
 
     for (int i = 0; i < GRID_AXES; i++)
-        if (strncmp(name, grid_names[i], 2) == 0)
-            return grid.stride[i] * (grid.size[i] - 1) < node ? "inside a node"
-                                                             : "between nodes";
-    return "all told";
+        if (strncmp(part, grid_names[i], 2) == 0)
+            return grid.stride[i] * (grid.size[i] - 1) <
+                           s->hardware->links[0].ranks
+                       ? ", inside a node"
+                       : ", between nodes";
+    return "";
 }
 
-static int largest_term(const int64_t *bytes)
+int report_largest(const Exact *e)
 {
     int largest = 0;
 
     for (int i = 1; i < BYTES_TERMS; i++)
-        if (bytes[i] > bytes[largest])
+        if (e->bytes[i] > e->bytes[largest])
             largest = i;
     return largest;
+}
+
+static void say_share(Buf *out, double seconds, double step, const char *what)
+{
+    if (seconds > 0.01 * step)
+        buf_printf(out, ", %.0f %% %s", 100 * seconds / step, what);
 }
 
 /* Shares of the step on the rank that computes longest; what is less than one
@@ -44,49 +53,25 @@ static int largest_term(const int64_t *bytes)
 const char *report_why(Arena *a, const Candidate *c, int64_t memory)
 {
     const Exact *e = &c->exact;
-    int most = largest_term(e->bytes);
+    int most = report_largest(e);
+    const char *words;
     Buf out = {0};
 
     buf_printf(&out, "%.0f %% compute", 100 * e->compute / e->step);
-    if (e->exposed > 0.01 * e->step)
-        buf_printf(&out, ", %.0f %% waits for messages (most over %s, %s)",
-                   100 * e->exposed / e->step, e->axis,
-                   reach_of(c->spec, e->axis));
-    if (e->bubble > 0.01 * e->step)
-        buf_printf(&out, ", %.0f %% %s", 100 * e->bubble / e->step,
-                   c->spec->parallel.pp > 1 ? "bubble" : "waits for others");
-    if (e->host > 0.01 * e->step)
-        buf_printf(&out, ", %.0f %% waits for host memory",
-                   100 * e->host / e->step);
+    say_share(&out, e->exposed, e->step,
+              arena_printf(a, "waits for messages (most over %s%s)", e->axis,
+                           reach_of(c->spec, e->axis)));
+    say_share(&out, e->bubble, e->step,
+              c->spec->parallel.pp > 1 ? "bubble" : "waits for others");
+    say_share(&out, e->host, e->step, "waits for host memory");
     buf_printf(&out, "; %s of %s, %.0f %% of it %s",
                report_size(a, (double)e->total),
-               report_size(a, (double)memory), 100.0 * (double)e->bytes[most] / (double)e->total,
+               report_size(a, (double)memory),
+               100.0 * (double)e->bytes[most] / (double)e->total,
                bytes_names[most]);
-    const char *words = arena_strdup(a, buf_str(&out));
+    words = arena_strdup(a, buf_str(&out));
     buf_free(&out);
     return words;
-}
-
-static const char *schedule_word(const Spec *s)
-{
-    static const char *const words[] = {
-        [SCHED_GPIPE] = "gpipe",       [SCHED_1F1B] = "1f1b",
-        [SCHED_INTERLEAVED] = "interleaved", [SCHED_ZB_H1] = "zb-h1",
-        [SCHED_ZB_V] = "zb-v",         [SCHED_DUALPIPE_V] = "dualpipe-v",
-        [SCHED_CSV] = "file"};
-
-    return s->parallel.pp == 1 ? "-" : words[s->parallel.schedule];
-}
-
-static const char *sharding_word(const Spec *s)
-{
-    static const char *const words[] = {
-        [SHARD_NONE] = "no_shard",
-        [SHARD_OPTIM] = "optim",
-        [SHARD_OPTIM_GRADS] = "optim_grads",
-        [SHARD_OPTIM_GRADS_PARAMS] = "optim_grads_params"};
-
-    return words[s->parallel.sharding];
 }
 
 static const char *recompute_word(Arena *a, const Spec *s)
@@ -111,7 +96,7 @@ const char *report_layout(Arena *a, const Spec *s)
         ", micro batch %" PRId64 ", sharding %s, recompute %s%s",
         s->parallel.tp, s->parallel.sp ? " with sp" : "", s->parallel.cp,
         s->parallel.pp, s->parallel.ep, s->training.micro_batch_size,
-        sharding_word(s), recompute_word(a, s),
+        spec_text(a, s, "parallel.sharding"), recompute_word(a, s),
         s->training.offload.optimizer > 0 ? ", optimizer offloaded" : "");
 }
 
@@ -144,8 +129,9 @@ static void table_row(Arena *a, uint32_t rank, const Candidate *c,
             s->parallel.pp, s->parallel.vpp, s->parallel.ep,
             s->parallel.etp ? s->parallel.etp : s->parallel.tp,
             s->derived.dense_dp, s->training.micro_batch_size);
-    fprintf(to, "  %-11s %-18s %-15s %s\n", schedule_word(s), sharding_word(s),
-            recompute_word(a, s),
+    fprintf(to, "  %-11s %-18s %-15s %s\n",
+            s->parallel.pp > 1 ? spec_text(a, s, "parallel.schedule") : "-",
+            spec_text(a, s, "parallel.sharding"), recompute_word(a, s),
             s->training.offload.optimizer > 0 ? "optimizer" : "-");
 }
 

@@ -2,11 +2,12 @@
  *
  * All legal choices get a bound of their memory and an estimate of their time;
  * of those that may fit, the best are sketched in the order of their estimates,
- * so many at a time.  That ends when the next estimate, at the best ratio of
- * simulated to estimated time seen so far, would not be among the results.
- * Then their whole steps are planned, until the first so many have been, and of
- * the very first what a compile plans.  No clock and no number of cores has a part in that, so the same input
- * gives the same result.
+ * so many at a time.  That ends when a round changes nothing among the results,
+ * or when the next estimate, at the best ratio of simulated to estimated time
+ * seen so far, would not be among them.  Then whole steps are planned, until
+ * the first so many have been; small programs with as much work on addresses as
+ * a compile spends.  No clock and no number of cores has a part in that, so the
+ * same input gives the same result.
  */
 #include "driver/tune.h"
 
@@ -147,18 +148,33 @@ static bool is_settled(const Search *x, const Candidate *next)
                x->found.v[x->top - 1].exact.step;
 }
 
+/* Which choices are the first `top`, as one number. */
+static uint64_t first_mark(const Search *x)
+{
+    uint64_t mark = x->found.n < x->top;
+
+    for (uint32_t i = 0; i < MC_MIN(x->top, x->found.n); i++)
+        mark = mark * UINT64_C(0x9e3779b97f4a7c15) + x->found.v[i].order;
+    return mark;
+}
+
 static Status plan_best(Search *x)
 {
+    uint64_t before = 0, now = 1;
+
     while (x->planned < MC_MIN(x->best.n, PLANNED_MAX) &&
-           !is_settled(x, &x->best.v[x->planned])) {
+           !is_settled(x, &x->best.v[x->planned]) &&
+           (now != before || x->found.n < x->top)) {
         uint32_t n = MC_MIN(x->best.n - x->planned, ROUND);
         progress(x);
         STATUS_TRY(plan_round(x, &x->best.v[x->planned], n));
+        before = now;
+        now = first_mark(x);
     }
     return STATUS_NONE;
 }
 
-/* ---- more effort for the first --------------------------------------------- */
+/* ---- more effort for the first ------------------------------------------ */
 
 /* Takes out what does not fit after all. */
 static void sift_found(Search *x)
@@ -174,27 +190,26 @@ static void sift_found(Search *x)
     order_found(x);
 }
 
-/* Addresses that cannot be lower need no further work.  Those of long programs
- * may take a minute, which is spent on the very first alone. */
-static bool deserves(const Candidate *c, uint32_t place, PlanEffort effort)
+/* Addresses that cannot be lower need no further work, and those of long
+ * programs would take up to a minute to become a little lower. */
+static bool deserves(const Candidate *c, PlanEffort effort)
 {
     if (c->exact.effort >= effort)
         return false;
-    return effort < PLAN_COMPILE || place == 0 ||
+    return effort < PLAN_COMPILE ||
            (actions(c->spec) <= ACTIONS_FEW && !c->exact.lowest);
 }
 
-/* Plans with more effort what of the first `n` was planned with less; how many
+/* Plans with more effort what of the first was planned with less; how many
  * those were. */
-static Status replan(Search *x, uint32_t n, PlanEffort effort,
-                     uint32_t *out_done)
+static Status replan(Search *x, PlanEffort effort, uint32_t *out_done)
 {
     const Spec *specs[TUNE_TOP_MAX] = {NULL};
     uint32_t at[TUNE_TOP_MAX], done = 0;
     Exact exact[TUNE_TOP_MAX];
 
-    for (uint32_t i = 0; i < MC_MIN(n, x->found.n); i++)
-        if (deserves(&x->found.v[i], i, effort)) {
+    for (uint32_t i = 0; i < MC_MIN(x->top, x->found.n); i++)
+        if (deserves(&x->found.v[i], effort)) {
             at[done] = i;
             specs[done++] = x->found.v[i].spec;
         }
@@ -212,8 +227,8 @@ static Status plan_first(Search *x)
 
     do {
         progress(x);
-        STATUS_TRY(replan(x, x->top, PLAN_STEP, &steps));
-        STATUS_TRY(replan(x, x->top, PLAN_COMPILE, &compiles));
+        STATUS_TRY(replan(x, PLAN_STEP, &steps));
+        STATUS_TRY(replan(x, PLAN_COMPILE, &compiles));
     } while (steps + compiles > 0);
     return STATUS_NONE;
 }
@@ -227,10 +242,12 @@ Status search_run(Search *x)
     space_walk(x->arena, x->diag, x->space, &x->count, judge, x);
     x->seconds_asked = mc_seconds() - start;
     STATUS_TRY(plan_best(x));
+    x->seconds_sketched = mc_seconds() - start - x->seconds_asked;
     STATUS_TRY(plan_first(x));
     if (isatty(STDERR_FILENO))
         fputs("\r\033[K", stderr);
-    x->seconds_planned = mc_seconds() - start - x->seconds_asked;
+    x->seconds_planned =
+        mc_seconds() - start - x->seconds_asked - x->seconds_sketched;
     return STATUS_NONE;
 }
 

@@ -29,13 +29,19 @@ typedef struct {
 
 /* ---- one operation ------------------------------------------------------- */
 
-static double product(const Clock *c, double rows, double columns, double inner)
+/* `n` products at once, which share the rows among them: their operations, or
+ * reading the weights if there are few rows. */
+static double product(const Clock *c, double n, double rows, double columns,
+                      double inner)
 {
     double flops = 2 * rows * columns * inner;
+    double bytes = n * columns * inner * c->x->element;
 
-    return flops > 0 ? flops / (c->peak * curve_at(&c->hw->gemm, flops)) +
-                           c->hw->launch
-                     : 0;
+    if (!(flops > 0))
+        return 0;
+    return MC_MAX(flops / (c->peak * curve_at(&c->hw->gemm, flops)),
+                  bytes / (c->hw->bandwidth * curve_at(&c->hw->rows, bytes))) +
+           c->hw->launch;
 }
 
 static double rows(const Clock *c, double bytes)
@@ -84,8 +90,8 @@ static Parts attention_time(const Clock *c)
 {
     const Share *x = c->x;
     double seen = (double)c->s->training.seq_length / 2;
-    double in = product(c, x->tokens, x->qkv, c->h);
-    double out = product(c, x->tokens, c->h, x->out);
+    double in = product(c, 1, x->tokens, x->qkv, c->h);
+    double out = product(c, 1, x->tokens, c->h, x->out);
 
     if (c->s->model.sliding_window)
         seen = MC_MIN(seen, (double)c->s->model.sliding_window);
@@ -95,10 +101,12 @@ static Parts attention_time(const Clock *c)
     return (Parts){in + out + core, in + out + 2.5 * core, in + out};
 }
 
-static Parts inner_time(const Clock *c, double tokens, double columns)
+/* Of `n` MLPs. */
+static Parts inner_time(const Clock *c, double n, double tokens,
+                        double columns)
 {
-    double one = product(c, tokens, c->x->gates * columns, c->h) +
-                 product(c, tokens, c->h, columns);
+    double one = product(c, n, tokens, c->x->gates * columns, c->h) +
+                 product(c, n, tokens, c->h, columns);
 
     return (Parts){one, one, one};
 }
@@ -115,11 +123,12 @@ static void parts_add(Parts *to, Parts p, double times)
 static Parts rows_time(const Clock *c)
 {
     const Share *x = c->x;
-    double inner = (1 - x->moe) * x->tokens * (x->gates + 1) * x->ffn +
-                   x->moe * (x->slots * ((x->gates + 1) * x->expert + 4 * c->h) +
-                             x->tokens * (x->gates + 1) * x->shared);
-    double bytes =
-        x->element * (8 * x->rows * c->h + 2 * x->tokens * x->qkv + inner);
+    double inside = x->gates + 1;
+    double dense = x->tokens * inside * x->ffn;
+    double experts = x->slots * (inside * x->expert + 4 * c->h) +
+                     x->tokens * inside * x->shared;
+    double bytes = x->element * (8 * x->rows * c->h + 2 * x->tokens * x->qkv +
+                                 (1 - x->moe) * dense + x->moe * experts);
     double f = rows(c, bytes) + 6 * c->hw->launch;
 
     return (Parts){f, 2 * f, 0};
@@ -186,37 +195,41 @@ static double again_time(const Clock *c, const Parts *attention,
     return again;
 }
 
-static Parts layer_time(Clock *c, double layers)
+/* The MLP of a layer of average kind.  A rank of etp has the rows of all. */
+static Parts mlp_time(const Clock *c)
 {
     const Share *x = c->x;
-    double routed = x->moe > 0 ? x->slots * (double)c->s->parallel.ep *
-                                     (double)c->expert_grid.size[GRID_TP] /
-                                     (double)c->s->parallel.ep
-                               : 0;
-    double experts = (double)c->s->model.moe.num_experts;
-    Parts attention = attention_time(c), inner = {0}, all = {0};
+    double n = (double)(c->s->model.moe.num_experts / c->s->parallel.ep);
+    double rows_in = x->slots * (double)c->expert_grid.size[GRID_TP];
+    Parts all = {0};
 
-    parts_add(&inner, inner_time(c, x->tokens, x->ffn), 1 - x->moe);
+    parts_add(&all, inner_time(c, 1, x->tokens, x->ffn), 1 - x->moe);
     if (x->moe > 0) {
-        parts_add(&inner, inner_time(c, routed, x->expert), x->moe);
-        parts_add(&inner, inner_time(c, x->tokens, x->shared), x->moe);
-        inner.f += x->moe * experts / (double)c->s->parallel.ep *
-                   c->hw->launch;
+        parts_add(&all, inner_time(c, n, rows_in, x->expert), x->moe);
+        parts_add(&all, inner_time(c, 1, x->tokens, x->shared), x->moe);
     }
-    parts_add(&all, attention, 1);
-    parts_add(&all, inner, 1);
-    parts_add(&all, rows_time(c), 1);
-    Parts tp = tensor_time(c), cp = context_time(c, &attention);
-    Parts ep = expert_time(c);
-    double m = (double)c->s->derived.microbatches * layers;
-    c->t.compute += m * (all.f + all.b + all.w);
-    c->t.tp += m * (tp.f + tp.b);
-    c->t.cp += m * (cp.f + cp.b);
-    c->t.ep += m * (ep.f + ep.b);
-    parts_add(&all, tp, 1);
-    parts_add(&all, cp, 1);
-    parts_add(&all, ep, 1);
-    all.b += again_time(c, &attention, &inner, &all);
+    return all;
+}
+
+/* Adds a part to the layer, and to the sum over the step that it is of. */
+static void layer_add(Parts *layer, Parts p, double times, double *sum)
+{
+    parts_add(layer, p, 1);
+    *sum += times * (p.f + p.b + p.w);
+}
+
+static Parts layer_time(Clock *c, double layers)
+{
+    double times = (double)c->s->derived.microbatches * layers;
+    Parts attention = attention_time(c), mlp = mlp_time(c), all = {0};
+
+    layer_add(&all, attention, times, &c->t.compute);
+    layer_add(&all, mlp, times, &c->t.compute);
+    layer_add(&all, rows_time(c), times, &c->t.compute);
+    layer_add(&all, tensor_time(c), times, &c->t.tp);
+    layer_add(&all, context_time(c, &attention), times, &c->t.cp);
+    layer_add(&all, expert_time(c), times, &c->t.ep);
+    all.b += again_time(c, &attention, &mlp, &all);
     return all;
 }
 
@@ -269,7 +282,7 @@ static double messages_time(const Clock *c)
 /* Of a stage, the head as the last one has it. */
 static Parts head_time(const Clock *c)
 {
-    double one = product(c, c->x->tokens, c->x->head_params / c->h, c->h);
+    double one = product(c, 1, c->x->tokens, c->x->head_params / c->h, c->h);
 
     return (Parts){one, one, one};
 }
@@ -358,6 +371,18 @@ static int64_t most_layers(const Spec *s)
                : MC_MAX(first, last);
 }
 
+/* The stage of most layers, or that of the head if it takes longer. */
+static double slowest_stage(const Clock *c, const Parts *layer,
+                            const Parts *stage)
+{
+    int64_t last = spec_v_shaped(c->s) ? 0 : c->s->parallel.pp - 1;
+    Parts with_head = head_time(c);
+
+    parts_add(&with_head, *layer, (double)share_layers(c->s, last));
+    return MC_MAX(stage->f + stage->b + stage->w,
+                  with_head.f + with_head.b + with_head.w);
+}
+
 Times time_estimate(const Spec *s, const Share *x, const Hardware *hw)
 {
     Clock c = {.s = s, .x = x, .hw = hw, .peak = peak_of(s, hw),
@@ -365,24 +390,17 @@ Times time_estimate(const Spec *s, const Share *x, const Hardware *hw)
                .grid = spec_grid(s, false), .expert_grid = spec_grid(s, true)};
     double m = (double)s->derived.microbatches;
     double layers = (double)most_layers(s);
-    int64_t last = spec_v_shaped(s) ? 0 : s->parallel.pp - 1;
-    Parts layer = layer_time(&c, layers), stage = {0}, with_head = {0};
-    Parts head = head_time(&c);
-
-    parts_add(&stage, layer, layers);
-    parts_add(&with_head, layer, (double)share_layers(s, last));
-    parts_add(&with_head, head, 1);
-    double slowest = MC_MAX(stage.f + stage.b + stage.w,
-                            with_head.f + with_head.b + with_head.w);
+    Parts layer = layer_time(&c, layers), stage = {0};
     Group dense = group_of(&c, layers, false);
     Group experts = group_of(&c, layers, true);
-    c.t.bubble = bubble_time(s, &stage) +
-                 m * (slowest - stage.f - stage.b - stage.w);
+
+    parts_add(&stage, layer, layers);
+    c.t.bubble = bubble_time(s, &stage);
     c.t.pp = messages_time(&c);
     c.t.dp = replicas_time(&c, &dense, &stage) +
              replicas_time(&c, &experts, &stage);
     c.t.optimizer = update_time(&c, &dense) + update_time(&c, &experts);
-    c.t.step = m * slowest + bubble_time(s, &stage) + c.t.pp + c.t.dp +
-               c.t.optimizer;
+    c.t.step = m * slowest_stage(&c, &layer, &stage) + c.t.bubble + c.t.pp +
+               c.t.dp + c.t.optimizer;
     return c.t;
 }

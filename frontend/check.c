@@ -20,13 +20,7 @@ void check_fail(Check *c, const char *code, const char *path, const char *fmt,
 
 const char *check_text(Check *c, const char *path)
 {
-    Buf text = {0};
-    const char *copy;
-
-    value_print(schema_key(path), c->spec, &text);
-    copy = arena_strdup(c->arena, buf_str(&text));
-    buf_free(&text);
-    return copy;
+    return spec_text(c->arena, c->spec, path);
 }
 
 void check_because(Check *c, const char *path)
@@ -498,25 +492,26 @@ static void hardware_check(Check *c)
                                           spec_loc(c->spec, "target.hardware"));
 }
 
-/* In the order in which they are asked.  `shares`: what the degrees of
- * parallelism, the micro batch or recomputation can break. */
+/* In the order in which they are asked, and what can break them at the latest:
+ * the degrees of parallelism, or the micro batch, recomputation and sharding
+ * once those are chosen. */
 static const struct {
     void (*check)(Check *);
-    bool shares;
+    RuleKind kind;
 } rules[] = {
-    {effects_check, false},     {multiples_check, true},
-    {heads_check, false},       {sizes_check, false},
-    {positions_check, false},   {rope_check, false},
-    {moe_modules_check, true},  {moe_model_check, false},
-    {moe_ranks_check, true},    {groups_check, true},
-    {sp_check, true},           {cp_check, true},
-    {runs_check, true},         {grid_check, true},
-    {schedule_check, true},     {batch_check, true},
-    {lr_values_check, false},   {lr_constant_check, false},
-    {lr_steps_check, false},    {wsd_check, false},
-    {training_check, true},     {data_check, false},
-    {arch_check, false},        {hardware_check, false},
-    {memory_check, true},
+    {effects_check, RULE_MODEL},        {multiples_check, RULE_DEGREES},
+    {heads_check, RULE_MODEL},          {sizes_check, RULE_MODEL},
+    {positions_check, RULE_MODEL},      {rope_check, RULE_MODEL},
+    {moe_recompute_check, RULE_BATCH},  {moe_model_check, RULE_MODEL},
+    {moe_ranks_check, RULE_DEGREES},    {groups_check, RULE_DEGREES},
+    {sp_check, RULE_DEGREES},           {cp_check, RULE_DEGREES},
+    {runs_check, RULE_BATCH},           {grid_check, RULE_DEGREES},
+    {schedule_check, RULE_BATCH},       {batch_check, RULE_BATCH},
+    {lr_values_check, RULE_MODEL},      {lr_constant_check, RULE_MODEL},
+    {lr_steps_check, RULE_MODEL},       {wsd_check, RULE_MODEL},
+    {training_check, RULE_BATCH},       {data_check, RULE_MODEL},
+    {arch_check, RULE_MODEL},           {hardware_check, RULE_MODEL},
+    {memory_check, RULE_BATCH},
 };
 
 void check_rules(Check *c)
@@ -527,12 +522,12 @@ void check_rules(Check *c)
         borders_check(c);
 }
 
-void check_shares(Check *c)
+void check_kind(Check *c, RuleKind kind)
 {
     for (size_t i = 0; i < MC_LEN(rules); i++)
-        if (rules[i].shares && !diag_errors(c->diag))
+        if (rules[i].kind == kind && !diag_errors(c->diag))
             rules[i].check(c);
-    if (!diag_errors(c->diag))
+    if (kind == RULE_DEGREES && !diag_errors(c->diag))
         borders_check(c);
 }
 

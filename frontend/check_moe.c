@@ -173,7 +173,7 @@ bool moe_lacks_module(const Spec *s, SpecModule module)
 }
 
 /* A module that no layer has cannot be computed again. */
-void moe_modules_check(Check *c)
+static void modules_check(Check *c)
 {
     const Spec *s = c->spec;
     SpecChoiceList asked = s->training.recompute.modules;
@@ -222,8 +222,13 @@ void moe_model_check(Check *c)
 
 void moe_ranks_check(Check *c)
 {
-    if (c->spec->model.moe.num_experts == 0)
-        return;
-    ranks_check(c);
-    global_balance_check(c);
+    if (c->spec->model.moe.num_experts)
+        ranks_check(c);
+}
+
+void moe_recompute_check(Check *c)
+{
+    modules_check(c);
+    if (c->spec->model.moe.num_experts)
+        global_balance_check(c);
 }

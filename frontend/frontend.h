@@ -195,15 +195,17 @@ Spec *spec_parse(Arena *a, Diag *d, const char *name, const char *text,
 
 /* ---- share.c: the same training, shared out in another way --------------- */
 
-/* Both take a copy of a loaded Spec in which keys of `parallel`,
- * micro_batch_size or recompute were set anew, and return the code of the first
- * broken rule, whose message is in `d` unless that counts only, or NULL.  What
- * they build lives in `a`. */
+/* All take a copy of a loaded Spec in which keys of `parallel`,
+ * micro_batch_size or recompute were set anew, in this order, and return the
+ * code of the first broken rule, whose message is in `d` unless that counts
+ * only, or NULL.  What they build lives in `a`. */
 
 /* The split into stages, by pp, vpp, the schedule and how layers are spread. */
 const char *spec_split(Arena *a, Diag *d, Spec *s);
-/* Once split: derives what follows (dp and microbatch_group where they are 0)
- * and asks all rules that those keys can break. */
+/* Once split: the rules about degrees, which the other keys do not change. */
+const char *spec_degrees(Arena *a, Diag *d, Spec *s);
+/* Then: derives what follows (dp and microbatch_group where they are 0) and
+ * asks the rules that are left. */
 const char *spec_share(Arena *a, Diag *d, Spec *s);
 
 /* ---- spec.c ------------------------------------------------------------- */
@@ -261,6 +263,8 @@ uint32_t spec_borders(const Spec *s, int64_t *out);
 
 /* ---- print.c ------------------------------------------------------------ */
 
+/* The value of a key as YAML; path as in the YAML: "parallel.tp". */
+const char *spec_text(Arena *a, const Spec *s, const char *path);
 /* The normal form: YAML with every key, which parses to the same Spec. */
 void spec_print(const Spec *s, Buf *out);
 /* Of it, only what was given: the rest follows from it again. */

@@ -191,8 +191,10 @@ void layers_build(Check *c);
 
 /* Reports every broken rule. */
 void check_rules(Check *c);
-/* Reports the first that depends on how ranks share the work. */
-void check_shares(Check *c);
+typedef enum { RULE_MODEL, RULE_DEGREES, RULE_BATCH } RuleKind;
+
+/* Reports the first broken rule of a kind. */
+void check_kind(Check *c, RuleKind kind);
 /* Reports values whose feature is missing. */
 void check_built(Check *c);
 
@@ -210,11 +212,11 @@ void cp_check(Check *c);
 /* Once nothing else is wrong: the axes of ranks have common pieces. */
 void borders_check(Check *c);
 
-/* check_moe.c: the same for a mixture of experts: what is computed again, the
- * model, its ranks. */
-void moe_modules_check(Check *c);
+/* check_moe.c: the same for a mixture of experts: the model, its ranks, what is
+ * computed again. */
 void moe_model_check(Check *c);
 void moe_ranks_check(Check *c);
+void moe_recompute_check(Check *c);
 /* Whether no layer has a module. */
 bool moe_lacks_module(const Spec *s, SpecModule module);
 

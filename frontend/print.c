@@ -156,6 +156,17 @@ void value_print(const Key *key, const Spec *s, Buf *out)
     }
 }
 
+const char *spec_text(Arena *a, const Spec *s, const char *path)
+{
+    Buf text = {0};
+    const char *copy;
+
+    value_print(schema_key(path), s, &text);
+    copy = arena_strdup(a, buf_str(&text));
+    buf_free(&text);
+    return copy;
+}
+
 bool value_is_default(Arena *a, Diag *d, const Key *key, const Spec *s)
 {
     Spec *plain = arena_new_of(a, Spec);

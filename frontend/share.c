@@ -3,9 +3,9 @@
  * A loaded Spec was right; a copy of it with other degrees of parallelism,
  * micro batch or recomputation is right if the rules about those hold.  Those
  * are the very rules of check.c, asked without reading YAML again, so that a
- * search can ask them of some hundred thousand copies in a second.  What only
- * depends on pp, vpp, schedule and split is a step of its own, because many
- * copies have it in common.
+ * search can ask them of some hundred thousand copies in a second.  What
+ * depends on pp, vpp, schedule and split alone, and what on the other degrees,
+ * are steps of their own, because many copies have them in common.
  */
 #include "frontend/frontend_priv.h"
 
@@ -18,13 +18,25 @@ const char *spec_split(Arena *a, Diag *d, Spec *s)
     return diag_first_code(d);
 }
 
-const char *spec_share(Arena *a, Diag *d, Spec *s)
+static const char *settle(Arena *a, Diag *d, Spec *s, RuleKind kind)
 {
     Check check = {.arena = a, .diag = d, .spec = s};
 
     diag_clear(d);
     derive_values(s);
     layers_build(&check);
-    check_shares(&check);
+    check_kind(&check, kind);
     return diag_first_code(d);
+}
+
+const char *spec_degrees(Arena *a, Diag *d, Spec *s)
+{
+    Spec copy = *s; /* what is derived depends on keys yet to come */
+
+    return settle(a, d, &copy, RULE_DEGREES);
+}
+
+const char *spec_share(Arena *a, Diag *d, Spec *s)
+{
+    return settle(a, d, s, RULE_BATCH);
 }

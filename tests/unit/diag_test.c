@@ -45,6 +45,53 @@ static void expect(Diag *d, const char *text)
     free(shown);
 }
 
+/* Asked whether, not why: the code is kept, and nothing is shown. */
+static void counted_only(void **state)
+{
+    Diag *d = ((Fixture *)*state)->diag;
+    Loc at = diag_loc_named(d, "(default)");
+
+    diag_count_only(d, true);
+    diag_warn(d, at, "MC0014", "a warning");
+    diag_error(d, at, "MC0101", "one");
+    diag_note(d, at, "because");
+    diag_error(d, at, "MC0102", "two");
+    assert_int_equal(diag_errors(d), 2);
+    assert_string_equal(diag_first_code(d), "MC0101");
+    assert_null(diag_first_text(d));
+    expect(d, "");
+    diag_clear(d);
+    diag_count_only(d, false);
+    assert_int_equal(diag_errors(d), 0);
+    assert_null(diag_first_code(d));
+    diag_error(d, at, "MC0103", "three");
+    assert_string_equal(diag_first_text(d), "three");
+    expect(d, "(default): error: three [MC0103]\n");
+}
+
+/* What was taken back comes zeroed again, and nothing is added for it. */
+static void arena_is_used_again(void **state)
+{
+    Arena *a = arena_new();
+    size_t bytes;
+
+    (void)state;
+    memset(arena_alloc(a, 3000), 0xff, 3000);
+    memset(arena_alloc(a, 100000), 0xff, 100000);
+    arena_reset(a);
+    bytes = arena_bytes(a);
+    for (int round = 0; round < 3; round++) {
+        char *p = arena_alloc(a, 90000);
+        for (int i = 0; i < 90000; i++)
+            assert_int_equal(p[i], 0);
+        memset(p, 0xff, 90000);
+        arena_reset(a);
+    }
+    assert_true(bytes >= 100000);
+    assert_int_equal(arena_bytes(a), bytes);
+    arena_free(a);
+}
+
 static void line_and_caret(void **state)
 {
     Diag *d = ((Fixture *)*state)->diag;
@@ -181,6 +228,7 @@ static void parts_of_a_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(arena_is_used_again), TEST(counted_only),
         TEST(line_and_caret),      TEST(warnings_are_no_errors),
         TEST(sorted_by_place),     TEST(notes_quote_their_own_place),
         TEST(twenty_are_shown),    TEST(odd_characters),
