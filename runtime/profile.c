@@ -2,10 +2,11 @@
  *
  * Instructions that do the same (one kernel, product or collective) are one
  * row.  Beside what a row achieved stands what the machine can do, measured in
- * the same process: for a product the same shape in its best layout, for all
- * else the bandwidth of a copy (less than 1 byte counted per byte moved where
- * caches help, so a row can exceed it).  "ideal" is the quickest run of each
- * instruction times how often it ran: the step on an undisturbed machine.
+ * the same process: for a product the same shape in its best layout, or what
+ * the run itself took where that was less; for all else the bandwidth of a copy
+ * (less than 1 byte counted per byte moved where caches help, so a row can
+ * exceed it).  "ideal" is the quickest run of each instruction times how often
+ * it ran: the step on an undisturbed machine.
  */
 #include "runtime/train.h"
 
@@ -90,7 +91,7 @@ static Status row_measure(Profile *f, Row *row)
         return STATUS_NONE;
     STATUS_TRY(
         driver->gemm_ceiling(f->c->device, in->index, f->c->clock, &each));
-    row->ceiling = each * (double)row->runs;
+    row->ceiling = MC_MIN(each * (double)row->runs, row->ideal);
     f->gemm += row->ideal / (double)f->c->steps;
     f->gemm_ceiling += row->ceiling / (double)f->c->steps;
     return STATUS_NONE;
