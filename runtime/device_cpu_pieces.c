@@ -26,7 +26,8 @@ enum {
     MOST_SUMMED = 8192,         /* along k */
     MOST_COLUMNS = 1536,        /* of a B stored by rows */
     MOST_TURNED_COLUMNS = 4096, /* of one stored by columns */
-    MOST_TURNED_ROWS = 6400     /* of an A stored by columns */
+    MOST_TURNED_ROWS = 6400,    /* of an A stored by columns */
+    LEAST_HALVED = 512          /* of one of bf16 */
 };
 
 enum { M, N, K, DIMS };
@@ -59,14 +60,24 @@ static bool sums_only(const PlanGemm *g)
     return !g->activation && (g->type_c == PLAN_F32 || !before);
 }
 
+/* An A of bf16 stored by columns is multiplied faster in two halves than whole,
+ * whatever its size, unless B is cut. */
+static int64_t turned_rows(const PlanGemm *g, int64_t columns)
+{
+    bool halves =
+        g->type_a == PLAN_BF16 && g->m >= LEAST_HALVED && columns == 1;
+
+    return halves ? MC_MIN(g->m / 2, MOST_TURNED_ROWS) : MOST_TURNED_ROWS;
+}
+
 static void cut(const PlanGemm *g, int64_t count[DIMS])
 {
     count[M] = count[N] = count[K] = 1;
     if (g->batch != 1 || cpu_half_needed(g))
         return;
-    if (g->trans_a)
-        count[M] = pieces(g->m, MOST_TURNED_ROWS);
     count[N] = pieces(g->n, g->trans_b ? MOST_TURNED_COLUMNS : MOST_COLUMNS);
+    if (g->trans_a)
+        count[M] = pieces(g->m, turned_rows(g, count[N]));
     if (sums_only(g))
         count[K] = pieces(g->k, MOST_SUMMED);
 }

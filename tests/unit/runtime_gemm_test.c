@@ -234,6 +234,7 @@ static void products_in_pieces(void **state)
     check_long(12800, 5, 3, PLAN_F32, PLAN_F32);
     check_long(5, 8448, 3, PLAN_F32, PLAN_F32);
     check_long(3, 5, 16416, PLAN_F32, PLAN_F32);
+    check_long(512, 5, 3, PLAN_BF16, PLAN_F32);
     check_long(12800, 5, 3, PLAN_BF16, PLAN_BF16);
     check_long(5, 8448, 3, PLAN_BF16, PLAN_BF16);
     check_long(3, 5, 16416, PLAN_BF16, PLAN_F32);
