@@ -107,7 +107,10 @@ bool node_is_null(const Node *n);
  * the `${`.  Returns the rest of the text, or NULL after an error. */
 const char *environment_expand(Arena *a, Diag *d, Loc loc, const char *at,
                                Buf *out);
-/* JSON, of which the YAML reader knows the places. */
+
+/* ---- json.c: JSON to the same nodes -------------------------------------- */
+
+/* NULL after errors. */
 Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
                      size_t len);
 

@@ -66,9 +66,13 @@ bool hf_bool(const Hf *hf, const char *name, bool *out);
 /* ---- hf_rules.c: keys whose meaning depends on others -------------------- */
 
 void hf_rules(Hf *hf);
-/* Which layers have experts; it is dense where none has. */
-void hf_layers_find(Hf *hf);
 /* transformers' word for the activation of an MLP; NULL if it has none. */
 const char *hf_activation(bool gated, SpecActivation activation);
+
+/* ---- hf_experts.c -------------------------------------------------------- */
+
+/* Which layers have experts; it is dense where none has. */
+void hf_layers_find(Hf *hf);
+void hf_experts_rule(Hf *hf);
 
 #endif

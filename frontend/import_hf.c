@@ -358,28 +358,34 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* The nodes of config.json, and its family. */
+static bool config_read(Hf *hf, const char *name, const char *text, size_t len)
+{
+    hf->config = json_read_text(hf->arena, hf->diag, name, text, len);
+    if (!hf->config)
+        return false;
+    if (hf->config->kind == NODE_MAP)
+        return type_find(hf);
+    diag_error(hf->diag, hf->config->loc, "MC0005",
+               "a configuration is an object");
+    return false;
+}
+
 Spec *hf_config_parse(Arena *a, Diag *d, const char *name, const char *text,
                       size_t len, const char *const *ignored,
                       uint32_t nignored)
 {
     Hf hf = {.arena = a, .diag = d};
 
-    hf.config = json_read_text(a, d, name, text, len);
-    if (!hf.config)
-        return NULL;
-    if (hf.config->kind != NODE_MAP) {
-        diag_error(d, hf.config->loc, "MC0005", "a configuration is an object");
-        return NULL;
-    }
-    if (!type_find(&hf))
+    if (!config_read(&hf, name, text, len))
         return NULL;
     hf.by_family = diag_loc_named(
         d, arena_printf(a, "(default of %s)", hf_families[hf.family].type));
-    hf.dense = is_dense(&hf);
-    hf_layers_find(&hf);
     hf.spec = node_map(a, hf.config->loc);
     architecture_check(&hf);
     keys_check(&hf, ignored, nignored);
+    hf.dense = is_dense(&hf);
+    hf_layers_find(&hf);
     hf_put(&hf, "model.name", model_name(a, name), hf.config->loc);
     rows_import(&hf);
     hf_rules(&hf);

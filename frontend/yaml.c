@@ -11,7 +11,6 @@
  */
 #include "frontend/frontend_priv.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <yaml.h>
 
@@ -25,7 +24,6 @@ typedef struct {
     uint32_t source;
     uint32_t shift; /* columns before the text, for --set */
     bool whole;     /* the text has no lines to count */
-    bool literal;   /* the environment stays out of it */
 } Reader;
 
 static Loc loc_at(Reader *r, size_t line, size_t col)
@@ -217,7 +215,7 @@ static bool scalar_read(Reader *r, Node *n, const yaml_event_t *e)
 {
     n->quoted = e->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     n->text = scalar_text(r, e);
-    if (n->text && !r->literal)
+    if (n->text)
         n->text = environment_fill(r, n->loc, n->text);
     return n->text != NULL;
 }
@@ -304,29 +302,6 @@ Node *yaml_read_text(Arena *a, Diag *d, const char *name, const char *text,
 
     r.source = diag_source(d, name, text);
     return reader_run(&r, text, len);
-}
-
-/* JSON is YAML; but not the other way round. */
-static bool json_check(Reader *r, const char *text, size_t len)
-{
-    json_error_t e;
-    json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
-
-    if (!value)
-        diag_error(r->diag, loc_at(r, (size_t)MC_MAX(e.line, 1) - 1,
-                                   (size_t)MC_MAX(e.column, 1) - 1),
-                   "MC0001", "this is not JSON: %s", e.text);
-    json_decref(value);
-    return value != NULL;
-}
-
-Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
-                     size_t len)
-{
-    Reader r = {.arena = a, .diag = d, .literal = true};
-
-    r.source = diag_source(d, name, text);
-    return json_check(&r, text, len) ? reader_run(&r, text, len) : NULL;
 }
 
 /* ---- --set -------------------------------------------------------------- */

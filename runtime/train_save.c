@@ -6,6 +6,8 @@
  */
 #include "runtime/train_priv.h"
 
+#include "runtime/comm.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -65,6 +67,26 @@ static Status read_resumed(Train *t, int64_t newest)
                                   fixed);
 }
 
+/* On a file system that is slow to tell, or on several, ranks might otherwise
+ * go on from different steps. */
+static Status check_same(const Train *t, int64_t newest)
+{
+    char own[32], *all = NULL, *rest, *line;
+    Status s = STATUS_NONE;
+
+    snprintf(own, sizeof own, "%lld\n", (long long)newest);
+    STATUS_TRY(comm_mpi_gather(own, &all));
+    rest = all;
+    while (!s && (line = strsep(&rest, "\n")) && *line)
+        if (strtoll(line, NULL, 10) != newest)
+            s = status_make(STATUS_RUN,
+                            "%s: its newest checkpoint is of step %lld here, "
+                            "of step %s for another rank",
+                            t->c.checkpoints, (long long)newest, line);
+    free(all);
+    return s;
+}
+
 Status train_resume(Train *t)
 {
     int64_t newest = -1;
@@ -80,6 +102,7 @@ Status train_resume(Train *t)
         return status_make(STATUS_INPUT,
                            "--resume: there is no complete checkpoint in %s",
                            t->c.checkpoints);
+    STATUS_TRY(check_same(t, newest));
     return read_resumed(t, newest);
 }
 

@@ -145,6 +145,23 @@ static void damaged_checkpoints(void **state)
     assert_int_equal(case_shell("$MEGAC run out --resume --load x"), 2);
 }
 
+/* Rank 3 lives in another folder, where the newest is of step 2. */
+static void ranks_that_see_different_ones(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out apart"), 0);
+    case_compile("out", four);
+    case_run("out", "");
+    assert_int_equal(
+        case_shell("cp -r out apart && rm -r apart/ck/step-00000004\n"
+                   "export OMPI_ALLOW_RUN_AS_ROOT=1 "
+                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
+                   "timeout 10 mpirun --oversubscribe --bind-to none -n 4 "
+                   "sh -c 'd=out; [ $OMPI_COMM_WORLD_RANK = 3 ] && d=apart\n"
+                   "exec $d/launch --quiet --resume'"), 3);
+    assert_true(case_printed("its newest checkpoint is of step"));
+}
+
 /* ---- what is not lost ---------------------------------------------------- */
 
 /* Compiled anew for another layout, the folder has its old checkpoints. */
@@ -302,6 +319,7 @@ int main(void)
         cmocka_unit_test(what_changed_is_named),
         cmocka_unit_test(data_that_moved),
         cmocka_unit_test(damaged_checkpoints),
+        cmocka_unit_test(ranks_that_see_different_ones),
         cmocka_unit_test(another_program_in_the_folder),
         cmocka_unit_test(killed_while_the_disk_is_awaited),
         cmocka_unit_test(a_disk_that_fills_up),

@@ -435,6 +435,14 @@ static void sliding_windows(void **state)
     rejected("{'model_type': 'qwen2', 'num_hidden_layers': 2, 'layer_types': "
              "['full_attention', 'sliding_attention']}",
              "layer_types = \"sliding_attention\": all layers are");
+    rejected("{'model_type': 'qwen2', 'num_hidden_layers': 3, 'layer_types': "
+             "['full_attention', 'full_attention']}",
+             "layer_types = […]: 2 of 3 layers");
+    rejected("{'model_type': 'qwen2', 'num_hidden_layers': 1, "
+             "'sliding_window': null, 'layer_types': ['sliding_attention']}",
+             "sliding_window must be an integer, not null");
+    rejected("{'model_type': 'mistral', 'sliding_window': 0}",
+             "sliding_window = 0: at least 1 is expected");
 }
 
 int main(void)

@@ -30,6 +30,12 @@ END
 try <<END
 ["model_type", "llama"]
 END
+try <<'END'
+{"model_type":
+ "llama", "id2label": {"0": "\ud83d\ude00 \" }"}, "_name_or_path": "${HOME}",
+ "hidden_act"
+	: "größer", "größe": [ ]}
+END
 try <<END
 { $tiny,
   "hiden_act": "silu",
