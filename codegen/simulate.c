@@ -145,7 +145,7 @@ static void meet(Sim *x, SimLine *line, const SimCost *cost)
         Rank *r = &x->ranks[line->classes[i]];
         Stream *s = &r->streams[post->stream];
         s->open--;
-        operation_end(r, s, cost->axis, post->ready, start,
+        operation_end(r, s, post->axis, post->ready, start,
                       start + cost->seconds);
         if (q->head == q->posts.n)
             q->head = q->posts.n = 0;
@@ -166,7 +166,7 @@ static void communicate(Sim *x, Rank *r, Stream *s, uint32_t instr)
     }
     s->open++;
     vec_push(&side->line->queues[side->place].posts,
-             ((SimPost){(uint32_t)(s - r->streams), s->ready}));
+             ((SimPost){(uint32_t)(s - r->streams), cost->axis, s->ready}));
     if (all_posted(side->line))
         meet(x, side->line, cost);
 }

@@ -25,6 +25,7 @@ SimCost *sim_costs(Arena *a, const Plan *p, const Hardware *h,
 /* An operation of a class that waits for those of others. */
 typedef struct {
     uint32_t stream;
+    uint8_t axis; /* as the class numbers them */
     double ready; /* when the class itself could begin */
 } SimPost;
 

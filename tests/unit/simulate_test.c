@@ -283,6 +283,44 @@ static void a_collective_waits_for_all(void **state)
     plans_end(p);
 }
 
+/* All of stage 1's ranks sum something up before both stages do. */
+static void meets_twice(Make *m)
+{
+    uint32_t tp = plan_add_atom(m->b, "tp", m->width, 1);
+    uint32_t pp = plan_add_atom(m->b, "pp", m->stages, m->width);
+
+    if (m->stage == 1)
+        collective(m, 0, PLAN_ALL_REDUCE,
+                   plan_add_group(m->b, "tp", &tp, 1, NULL, 0), m->width);
+    collective(m, 0, PLAN_ALL_REDUCE,
+               plan_add_group(m->b, "embed", &pp, 1, NULL, 0), m->stages);
+}
+
+/* How long a kind of communication takes; 0: there is none. */
+static double busy(const SimStage *s, const char *axis)
+{
+    for (uint32_t i = 0; i < s->naxes; i++)
+        if (strcmp(s->axis[i].name, axis) == 0)
+            return s->axis[i].busy;
+    return 0;
+}
+
+/* Plans number their kinds of communication each for itself.  2 * 1/2 * 4000
+ * bytes, near. */
+static void kinds_keep_their_names(void **state)
+{
+    Plans *p = plans_new(2, 2, meets_twice);
+    SimResult r = simulate(p->arena, p->classes, 2, &machine);
+
+    (void)state;
+    expect(busy(&r.stages[0], "embed"), 4);
+    expect(busy(&r.stages[1], "embed"), 4);
+    expect(busy(&r.stages[0], "tp"), 0);
+    expect(busy(&r.stages[1], "tp"), 4);
+    expect_whole(&r);
+    plans_end(p);
+}
+
 /* A message of 1000 bytes takes 1 us, and 2 us of latency. */
 static void pass_on(Make *m)
 {
@@ -461,6 +499,7 @@ int main(void)
         cmocka_unit_test(a_product_takes_flops_or_bytes),
         cmocka_unit_test(streams_overlap),
         cmocka_unit_test(a_collective_waits_for_all),
+        cmocka_unit_test(kinds_keep_their_names),
         cmocka_unit_test(a_message_waits_for_its_sender),
         cmocka_unit_test(a_pipeline_has_its_bubble),
         cmocka_unit_test(the_same_every_time),
