@@ -43,7 +43,8 @@ void row_print_guard(const Printer *w, DimSet dims, DimSet among, Buf *out);
 void row_print_store(Printer *w, const RowSink *sink, Scope s, Buf *out);
 int64_t row_rotary(const Printer *w, const RowValue *v);
 void row_print_float(Buf *out, double x);
-/* The range that ends within the fastest dimension, or 0; the index where it
+/* The range that ends within the fastest dimension, or 0: there is none, or a
+ * value is turned around there; the index where it
  * ends on this rank. */
 uint32_t row_range(const Printer *w);
 void row_print_edge(Printer *w, uint32_t range, Buf *out);

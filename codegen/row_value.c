@@ -311,12 +311,17 @@ uint32_t row_range(const Printer *w)
 {
     const RowProgram *p = w->p;
     int fastest = row_fastest(p);
+    uint32_t range = 0;
 
-    for (uint32_t i = 0; i < p->values.n && fastest >= 0; i++)
-        if (p->m->nodes.v[p->values.v[i].def.i].op == OP_INRANGE &&
-            p->values.v[i].dims == 1u << fastest)
-            return i;
-    return 0;
+    for (uint32_t i = p->values.n; i-- > 0 && fastest >= 0;) {
+        Op op = (Op)p->m->nodes.v[p->values.v[i].def.i].op;
+
+        if (op == OP_ROTATE)
+            return 0;
+        if (op == OP_INRANGE && p->values.v[i].dims == 1u << fastest)
+            range = i;
+    }
+    return range;
 }
 
 void row_print_edge(Printer *w, uint32_t range, Buf *out)
