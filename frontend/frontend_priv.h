@@ -119,6 +119,8 @@ Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
 Node *node_map(Arena *a, Loc loc);
 Node *node_list(Arena *a, Loc loc);
 Node *node_scalar(Arena *a, const char *text, Loc loc);
+/* A text and nothing else: `null` is no null. */
+Node *node_text(Arena *a, const char *text, Loc loc);
 void node_append(Node *parent, Node *child);
 /* NULL if the map has none of that name. */
 const Node *node_child(const Node *map, const char *name);

@@ -386,7 +386,8 @@ Spec *hf_config_parse(Arena *a, Diag *d, const char *name, const char *text,
     keys_check(&hf, ignored, nignored);
     hf.dense = is_dense(&hf);
     hf_layers_find(&hf);
-    hf_put(&hf, "model.name", model_name(a, name), hf.config->loc);
+    node_put_node(a, hf.spec, "model.name",
+                  node_text(a, model_name(a, name), hf.config->loc));
     rows_import(&hf);
     hf_rules(&hf);
     training_put(&hf);

@@ -50,9 +50,14 @@ void import_put_int(Import *im, const char *path, int64_t value, Loc loc)
                loc);
 }
 
+/* Where a key holds a text, any word is one; an empty one says nothing. */
 void import_put_value(Import *im, const char *path, const Flag *f)
 {
-    import_put(im, path, flag_value(f), f->values[0].loc);
+    bool text = schema_key(path)->kind == KIND_TEXT && *flag_value(f);
+
+    import_put_node(im, path,
+                    (text ? node_text : node_scalar)(im->arena, flag_value(f),
+                                                     f->values[0].loc));
 }
 
 void import_put_choice(Import *im, FlagId id, const char *path,
@@ -160,7 +165,7 @@ static void key_take(Import *im, const Flag *f)
     else if (f->n > 1)
         import_reject(im, f, "megac takes one value");
     else
-        import_put(im, f->row->path, f->values[0].text, f->values[0].loc);
+        import_put_value(im, f->row->path, f);
 }
 
 static void flag_apply(Import *im, Flag *f)

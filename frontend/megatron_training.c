@@ -218,16 +218,15 @@ static void eval_convert(Import *im)
     }
 }
 
+/* As a block: a prefix may be called `synthetic`.  `weight` may be NULL. */
 static Node *blend_entry(Import *im, const Word *weight, const Word *prefix)
 {
-    Node *entry = node_map(im->arena, weight->loc);
-    Node *path = node_scalar(im->arena, prefix->text, prefix->loc);
-    Node *share = node_scalar(im->arena, weight->text, weight->loc);
+    Node *entry = node_map(im->arena, prefix->loc);
 
-    path->name = "path";
-    share->name = "weight";
-    node_append(entry, path);
-    node_append(entry, share);
+    node_put_node(im->arena, entry, "path",
+                  node_text(im->arena, prefix->text, prefix->loc));
+    if (weight)
+        node_put(im->arena, entry, "weight", weight->text, weight->loc);
     return entry;
 }
 
@@ -239,7 +238,7 @@ static void blend_put(Import *im, FlagId id, const char *path)
     Node *list;
 
     if (f && f->n == 1)
-        import_put_value(im, path, f);
+        import_put_node(im, path, blend_entry(im, NULL, &f->values[0]));
     if (!f || f->n == 1)
         return;
     list = node_list(im->arena, f->values[0].loc);

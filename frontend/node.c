@@ -66,6 +66,14 @@ Node *node_scalar(Arena *a, const char *text, Loc loc)
     return n;
 }
 
+Node *node_text(Arena *a, const char *text, Loc loc)
+{
+    Node *n = node_scalar(a, text, loc);
+
+    n->quoted = true;
+    return n;
+}
+
 void node_put_node(Arena *a, Node *root, const char *path, Node *value)
 {
     const char *name = path_name(path);

@@ -407,6 +407,28 @@ static void dropout_by_default(void **state)
              "embd_pdrop = 0.1: the same share as of residual sums");
 }
 
+/* ---- names --------------------------------------------------------------- */
+
+/* A folder's name is the model's, also where YAML has another meaning of it. */
+static void any_folder_is_a_name(void **state)
+{
+    static const char *const folders[] = {"null", "~"};
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(folders); i++) {
+        char want[64];
+        snprintf(want, sizeof want, "name: \"%s\"", folders[i]);
+        assert_int_equal(
+            case_shell("mkdir './%s' && cp " MEGAC_SOURCE_DIR
+                       "/tests/data/hf/gpt2-124m/config.json './%s' && "
+                       "$MEGAC import --hf './%s' -o name.yaml && "
+                       "$MEGAC inspect name.yaml lr && grep name: name.yaml",
+                       folders[i], folders[i], folders[i]), 0);
+        if (!case_printed(want))
+            fail_msg("%s", case_output());
+    }
+}
+
 /* ---- windows ------------------------------------------------------------- */
 
 static void expect_window(const char *text, int64_t window)
@@ -458,6 +480,7 @@ int main(void)
         cmocka_unit_test(weights_of_experts),
         cmocka_unit_test(sigmoid_routers),
         cmocka_unit_test(dropout_by_default),
+        cmocka_unit_test(any_folder_is_a_name),
         cmocka_unit_test(sliding_windows),
     };
 

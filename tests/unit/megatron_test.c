@@ -365,6 +365,13 @@ static void flags_become_keys(void **state)
          "[{path: a, weight: 0.25}, {path: b, weight: 3}]"},
         {"--train-data-path a --valid-data-path b --eval-interval 5",
          "data.valid", "[{path: b}]"},
+        /* Words of YAML are none of a command line. */
+        {"--data-path synthetic", "data.train", "[{path: synthetic}]"},
+        {"--data-path null", "data.train", "[{path: \"null\"}]"},
+        {"--data-path 1 synthetic 2 null", "data.train",
+         "[{path: synthetic}, {path: \"null\", weight: 2}]"},
+        {"--save null", "training.checkpoint.dir", "\"null\""},
+        {"--save ~", "training.checkpoint.dir", "\"~\""},
         {"--save ck --save-interval 50", "training.checkpoint.interval", "50"},
         {"--save ck", "training.checkpoint.async", "false"},
         {"--save ck --async-save", "training.checkpoint.async", "true"},
