@@ -120,16 +120,19 @@ void import_no_effect(Import *im, const Flag *f, const char *why)
     diag_warn(im->diag, f->loc, "MC0014", "%s has no effect %s", f->name, why);
 }
 
-/* The value of a key: of another flag, of the file below, its default. */
-bool import_number(Import *im, const char *path, int64_t *out)
+const Node *import_value(const Import *im, const char *path)
 {
     const Node *n = node_of(im, path);
-    const char *text = n && n->kind == NODE_SCALAR ? n->text : NULL;
 
-    if (!text && im->below)
-        text = im->below(im->from, path);
-    if (!text)
-        text = schema_key(path)->fallback;
+    return n || !im->below ? n : im->below(im->from, path);
+}
+
+bool import_number(const Import *im, const char *path, int64_t *out)
+{
+    const Node *n = import_value(im, path);
+    const char *text = n && n->kind == NODE_SCALAR ? n->text
+                                                   : schema_key(path)->fallback;
+
     return text && str_to_int(text, out);
 }
 

@@ -225,13 +225,10 @@ static void set_merge(Loader *l, const char *argument)
 
 /* ---- Megatron's flags --------------------------------------------------- */
 
-/* The text of a key in the layers so far. */
-static const char *value_below(void *loader, const char *path)
+/* A key in the layers so far. */
+static const Node *value_below(void *loader, const char *path)
 {
-    Loader *l = loader;
-    const Node *n = raw_of(l, schema_key(path))->node;
-
-    return n && n->kind == NODE_SCALAR ? n->text : NULL;
+    return raw_of(loader, schema_key(path))->node;
 }
 
 static void flags_merge(Loader *l, MegatronSource source)

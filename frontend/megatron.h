@@ -121,8 +121,8 @@ void flags_report_ignored(Diag *d, const Flags *flags);
 
 /* ---- import_megatron.c -------------------------------------------------- */
 
-/* The text of a value that the layers below have; NULL: none has it. */
-typedef const char *(*ValueBelow)(void *from, const char *path);
+/* The value that the layers below have; NULL: none has it. */
+typedef const Node *(*ValueBelow)(void *from, const char *path);
 
 typedef struct {
     const char *text; /* a whole command line, or NULL: … */
@@ -151,8 +151,10 @@ typedef struct {
 /* The flag of a row, or NULL. */
 Flag *import_given(const Import *im, FlagId id);
 bool import_has(const Import *im, const char *path);
-/* What a key means so far: by other flags, in the file below, by default. */
-bool import_number(Import *im, const char *path, int64_t *out);
+/* What a key is given so far: by other flags, in the file below; or NULL. */
+const Node *import_value(const Import *im, const char *path);
+/* Its number, by default too. */
+bool import_number(const Import *im, const char *path, int64_t *out);
 
 void import_put(Import *im, const char *path, const char *text, Loc loc);
 void import_put_int(Import *im, const char *path, int64_t value, Loc loc);

@@ -88,20 +88,21 @@ static void samples_convert(Import *im, FlagId id, const char *path)
         steps_put(im, path, f, (double)samples / (double)batch_of(im));
 }
 
-/* [start, increment, samples]; a batch that does not grow otherwise. */
+/* [start, increment, samples]; a batch that does not grow otherwise.  What is
+ * wrong with the list is reported when it is read for good. */
 static BatchRampup rampup_of(const Import *im, int64_t full)
 {
+    static const char path[] = "training.rampup";
+    const Node *n = import_value(im, path);
+    Spec *s = arena_new_of(im->arena, Spec);
+    Diag *unseen = diag_new(im->arena);
+    const SpecIntList *list = &s->training.rampup;
     BatchRampup r = {full, 0, 0, full};
 
-    for (uint32_t i = 0; i < im->flags.n; i++) {
-        const Flag *f = &im->flags.v[i];
-        if (strcmp(f->name, "--rampup-batch-size") != 0 || f->n != 3 ||
-            !str_to_int(f->values[0].text, &r.start) ||
-            !str_to_int(f->values[1].text, &r.increment) ||
-            !str_to_int(f->values[2].text, &r.samples))
-            continue;
-        r.full = full;
-    }
+    if (n && value_parse(im->arena, unseen, schema_key(path), n, s) &&
+        list->n == 3)
+        r = (BatchRampup){list->v[0], list->v[1], list->v[2], full};
+    diag_free(unseen);
     return r;
 }
 

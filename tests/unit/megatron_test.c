@@ -617,11 +617,11 @@ static void steps_of_the_examples(void **state)
 
 /* ---- flags over a file --------------------------------------------------- */
 
-static Imported change_demo(const char *const *flags, uint32_t n)
+static Imported change_demo(const char *const *sets, uint32_t nsets,
+                            const char *const *flags, uint32_t n)
 {
-    static const char *const sets[] = {"parallel.tp=4", "training.steps=7"};
     Imported in = {.arena = arena_new()};
-    SpecChanges changes = {.sets = sets, .nsets = 2, .flags = flags,
+    SpecChanges changes = {.sets = sets, .nsets = nsets, .flags = flags,
                            .nflags = n};
 
     in.diag = diag_new(in.arena);
@@ -641,7 +641,8 @@ static void flags_change_a_file(void **state)
         "--tensor-model-parallel-size", "1", "--bf16", "--num-query-groups",
         "2", "--num-layers-per-virtual-pipeline-stage", "1",
         "--train-samples", "160", "--data-path", "0.5", "a b", "2", "c"};
-    Imported in = change_demo(flags, MC_LEN(flags));
+    static const char *const sets[] = {"parallel.tp=4", "training.steps=7"};
+    Imported in = change_demo(sets, MC_LEN(sets), flags, MC_LEN(flags));
 
     (void)state;
     if (!in.spec)
@@ -659,11 +660,29 @@ static void flags_change_a_file(void **state)
     import_free(&in);
 }
 
+/* The steps of `--rampup-batch-size 8 8 448` above, whoever says it. */
+static void steps_follow_the_growth_of_the_file(void **state)
+{
+    static const char *const flags[] = {"--train-samples", "1112"};
+    static const char *const sets[] = {"training.global_batch_size=64",
+                                       "training.rampup=[8, 8, 448]",
+                                       "training.rampup=null"};
+
+    (void)state;
+    for (uint32_t nsets = 2; nsets <= 3; nsets++) {
+        Imported in = change_demo(sets, nsets, flags, MC_LEN(flags));
+        if (!in.spec)
+            fail_msg("%s", in.shown);
+        expect_key(&in, "training.steps", nsets == 2 ? "31" : "17");
+        import_free(&in);
+    }
+}
+
 static void errors_point_at_flags(void **state)
 {
     static const char *const flags[] = {"--bf16",
                                         "--tensor-model-parallel-size", "3"};
-    Imported in = change_demo(flags, MC_LEN(flags));
+    Imported in = change_demo(NULL, 0, flags, MC_LEN(flags));
 
     (void)state;
     assert_null(in.spec);
@@ -691,6 +710,7 @@ int main(void)
         cmocka_unit_test(commands_of_the_examples),
         cmocka_unit_test(steps_of_the_examples),
         cmocka_unit_test(flags_change_a_file),
+        cmocka_unit_test(steps_follow_the_growth_of_the_file),
         cmocka_unit_test(errors_point_at_flags),
     };
 
