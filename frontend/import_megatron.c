@@ -217,33 +217,68 @@ static int64_t launcher_number(Import *im, const Words *words, uint32_t i,
     return value;
 }
 
+/* Only pretrain_gpt.py has these flags with this meaning. */
+static void program_check(Import *im, const Word *program)
+{
+    static const char *const others[] = {"bert", "ict",    "mamba", "retro",
+                                         "t5",   "vision", "vlm"};
+    const char *slash = strrchr(program->text, '/');
+    const char *name = slash ? slash + 1 : program->text, *kind = name;
+
+    if (strcmp(name, "pretrain_gpt.py") == 0)
+        return;
+    if (strncmp(name, "pretrain_", 9) == 0)
+        kind += 9;
+    for (size_t i = 0; kind > name && i < MC_LEN(others); i++)
+        if (strncmp(kind, others[i], strlen(others[i])) == 0) {
+            diag_error(im->diag, program->loc, "MC0025",
+                       "%s: the model is no GPT", program->text);
+            return;
+        }
+    diag_warn(im->diag, program->loc, "MC0026",
+              "%s is taken for pretrain_gpt.py", program->text);
+}
+
+static bool is_program(const Word *w)
+{
+    size_t len = strlen(w->text);
+
+    return len > 3 && strcmp(w->text + len - 3, ".py") == 0;
+}
+
+/* How many ranks the launcher starts: of its options the last ones count. */
+static void world_put(Import *im, const Words *words, uint32_t n)
+{
+    static const char *const names[] = {"--nnodes", "--nproc-per-node",
+                                        "--nproc_per_node"};
+    int64_t nodes = 1, ranks = 1, number;
+    const Word *last = NULL;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (size_t k = 0; k < MC_LEN(names); k++)
+            if ((number = launcher_number(im, words, i, names[k]))) {
+                *(k ? &ranks : &nodes) = number;
+                last = &words->v[i];
+            }
+    if (last)
+        import_put_int(im, "parallel.world_size",
+                       product_saturated(nodes, ranks), last->loc);
+}
+
 /* How many words stand before the flags: torchrun and its options, up to the
- * Python program.  How many ranks there are is among them. */
+ * Python program. */
 static uint32_t launcher_take(Import *im, const Words *words)
 {
-    static const char *const names[] = {"--nproc-per-node", "--nproc_per_node",
-                                        "--nnodes"};
-    int64_t world = 1, number;
-    uint32_t n = 0, where = 0;
+    uint32_t n = 0;
 
     if (words->n == 0 || words->v[0].text[0] == '-')
         return 0;
-    while (n < words->n) {
-        const char *text = words->v[n].text;
-        size_t len = strlen(text);
-        if (len > 3 && strcmp(text + len - 3, ".py") == 0)
-            break;
-        for (size_t k = 0; k < MC_LEN(names); k++)
-            if ((number = launcher_number(im, words, n, names[k]))) {
-                world = product_saturated(world, number);
-                where = n;
-            }
+    while (n < words->n && !is_program(&words->v[n]))
         n++;
-    }
     if (n == words->n)
         return 0;
-    if (where)
-        import_put_int(im, "parallel.world_size", world, words->v[where].loc);
+    world_put(im, words, n);
+    program_check(im, &words->v[n]);
     return n + 1;
 }
 

@@ -510,6 +510,46 @@ static void what_is_missing_is_named(void **state)
     import_free(&in);
 }
 
+/* ---- the launcher -------------------------------------------------------- */
+
+#define SMALL                                                                  \
+    " --num-layers 8 --hidden-size 64 --num-attention-heads 8 --vocab-size "   \
+    "1000 --seq-length 64 --max-position-embeddings 128"
+
+/* Of torchrun's options too the last ones count: 2 nodes of 4 are 8. */
+static void the_launcher_says_how_many_ranks(void **state)
+{
+    static const Becomes rows[] = {
+        {"torchrun --nproc-per-node 2 --nproc_per_node 4 --nnodes=3 "
+         "--nnodes 2 a/pretrain_gpt.py" SMALL,
+         "parallel.world_size", "8"},
+        {"python pretrain_gpt.py" SMALL, "parallel.world_size", "1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < MC_LEN(rows); i++)
+        expect_becomes("", &rows[i]);
+}
+
+static void other_programs_are_named(void **state)
+{
+    Imported in = import_text("torchrun a/pretrain_bert.py" SMALL);
+
+    (void)state;
+    assert_null(in.spec);
+    assert_non_null(strstr(in.shown, "a/pretrain_bert.py: the model is no "
+                                     "GPT"));
+    import_free(&in);
+    in = import_text("python pretrain_vision_dino.py" SMALL);
+    assert_null(in.spec);
+    import_free(&in);
+    in = import_text("python a/my_train.py" SMALL);
+    assert_non_null(in.spec);
+    assert_non_null(strstr(in.shown, "a/my_train.py is taken for "
+                                     "pretrain_gpt.py [MC0026]"));
+    import_free(&in);
+}
+
 /* ---- words --------------------------------------------------------------- */
 
 static void words_are_those_of_a_shell(void **state)
@@ -706,6 +746,8 @@ int main(void)
         cmocka_unit_test(flags_become_keys),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(the_launcher_says_how_many_ranks),
+        cmocka_unit_test(other_programs_are_named),
         cmocka_unit_test(words_are_those_of_a_shell),
         cmocka_unit_test(commands_of_the_examples),
         cmocka_unit_test(steps_of_the_examples),
