@@ -110,13 +110,17 @@ static void window_convert(Import *im)
 static void padded_convert(Import *im)
 {
     const Flag *f = import_given(im, ID_PADDED_VOCAB_SIZE);
-    int64_t rows, tp = 1;
+    int64_t rows, tp = 1, tokens = 0;
 
     if (!f || !import_int(im, f, &rows))
         return;
     import_number(im, "parallel.tp", &tp);
     if (tp < 1 || rows % tp) {
         import_reject(im, f, "not a multiple of --tensor-model-parallel-size");
+        return;
+    }
+    if (import_number(im, "model.vocab_size", &tokens) && tokens > rows) {
+        import_reject(im, f, "smaller than --vocab-size");
         return;
     }
     import_put_int(im, "model.vocab_divisor", rows / tp, f->values[0].loc);

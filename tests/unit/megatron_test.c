@@ -460,6 +460,8 @@ static void mistakes_are_named(void **state)
         {"--moe-aux-loss-coeff 0.1 0.2", {"megac takes one value"}, false},
         {"--padded-vocab-size 1001 --tensor-model-parallel-size 2",
          {"--padded-vocab-size 1001: not a multiple"}, false},
+        {"--padded-vocab-size 900",
+         {"--padded-vocab-size 900: smaller than --vocab-size"}, false},
         {"--num-layers-per-virtual-pipeline-stage 3 "
          "--pipeline-model-parallel-size 2",
          {"num_layers = 8 over pp = 2"}, false},
