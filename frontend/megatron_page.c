@@ -24,10 +24,11 @@ static const char intro[] =
     "unknown flag is an error with the nearest name, and so is one that "
     "changes what is computed in a way that megac cannot follow. What makes "
     "no difference is listed in one warning.\n\n"
-    "Three things differ: rows of padding never take part in the loss; the "
+    "Four things differ: rows of padding never take part in the loss; the "
     "vocabulary of `NullTokenizer` is that of `--vocab-size` (Megatron Core "
     "up to 0.16 adds one for the end of a document); a relative `--save` lies "
-    "in the output folder.\n";
+    "in the output folder; gradients of `--fp16` are summed up in fp32, also "
+    "without `--accumulate-allreduce-grads-in-fp32`.\n";
 
 static void names_print(const FlagRow *row, Buf *out)
 {

@@ -444,6 +444,8 @@ static void mistakes_are_named(void **state)
         {"--multi-latent-attention --q-lora-rank 1536 --mtp-num-layers 1",
          {"--q-lora-rank 1536: multi-latent attention is not built",
           "--mtp-num-layers 1: multi-token prediction is not built"}, false},
+        {"--fp16 --fp16-lm-cross-entropy",
+         {"--fp16-lm-cross-entropy: the loss is computed in fp32"}, false},
         {"--batch-size 8", {"use --micro-batch-size"}, false},
         {"--exp-avg-dtype bf16", {"--exp-avg-dtype bf16: masters"}, false},
         {"--hysteresis 3", {"--hysteresis 3: the second step in a row"}, false},
