@@ -204,13 +204,14 @@ typedef struct {
     Candidates best;    /* by estimate, that may fit */
     Candidates found;   /* planned and fitting, the fastest first */
     uint32_t planned;
-    Candidate least;    /* the one of all with the smallest bound */
     double seconds_asked, seconds_sketched, seconds_planned;
 } Search;
 
 /* Finds the `top` fastest ways; found.n is 0 if nothing fits. */
 MC_MUST_USE Status search_run(Search *x);
 void search_free(Search *x);
+/* Whether planning its program, or a sketch of it, would take too long. */
+bool search_is_long(const Spec *s);
 /* The SPEC itself on these GPUs; NULL if it is not legal, with errors in
  * x->diag. */
 MC_MUST_USE Status search_own(Search *x, Candidate *out, bool *out_legal);

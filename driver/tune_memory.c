@@ -141,15 +141,15 @@ static double gathered(const Spec *s, const Share *x)
                                                      : 0;
 }
 
-/* Offloaded state comes back a tensor at a time, of all layers of the rank: the
- * largest is what goes into the MLP. */
+/* Offloaded state comes back a tensor at a time, of all layers of the rank, and
+ * goes again: the largest is what goes into the MLP. */
 static double updated(const Spec *s, const Share *x, double layers)
 {
     double n = layers * (1 - x->moe) * x->gates * x->ffn *
                (double)s->model.hidden_size;
     bool sharded = s->parallel.sharding != SHARD_NONE;
 
-    return s->training.offload.optimizer * n * optimizer_bytes(s) /
+    return 1.4 * s->training.offload.optimizer * n * optimizer_bytes(s) /
            (sharded ? x->replicas : 1);
 }
 
@@ -223,10 +223,20 @@ static Bytes rank_bytes(const Spec *s, const Share *x, int64_t rank)
     return b;
 }
 
+/* The first and the last, which have tables, and their neighbours, which may
+ * have more layers. */
 Bytes memory_bound(const Spec *s, const Share *x)
 {
-    Bytes first = rank_bytes(s, x, 0);
-    Bytes last = rank_bytes(s, x, s->parallel.pp - 1);
+    int64_t pp = s->parallel.pp;
+    const int64_t ranks[] = {0, 1, pp - 2, pp - 1};
+    Bytes most = {0};
 
-    return first.total >= last.total ? first : last;
+    for (size_t i = 0; i < MC_LEN(ranks); i++) {
+        Bytes b = {0};
+        if (ranks[i] >= 0 && ranks[i] < pp)
+            b = rank_bytes(s, x, ranks[i]);
+        if (b.total > most.total)
+            most = b;
+    }
+    return most;
 }

@@ -16,10 +16,15 @@
 
 enum { KEPT = 256, ROUND = 16, PLANNED_MAX = 96 };
 
-/* Forwards and backwards of all stages together beyond which several chunks are
- * not tried: planning takes long, and with so many microbatches a pipeline
- * waits little in any case. */
-enum { ACTIONS_FEW = 1 << 9, ACTIONS_MAX = 1 << 12 };
+/* Forwards and backwards of all stages together: of a small program; of one
+ * that is planned within seconds, if a rank has several chunks, which with so
+ * many microbatches wait little less than one; if it has one; of a sketch. */
+enum {
+    ACTIONS_FEW = 1 << 9,
+    ACTIONS_CHUNKS = 1 << 12,
+    ACTIONS_WHOLE = 1 << 15,
+    ACTIONS_SKETCH = 1 << 13
+};
 
 /* ---- by estimate --------------------------------------------------------- */
 
@@ -52,6 +57,15 @@ static int64_t actions(const Spec *s)
     return 2 * s->derived.microbatches * s->parallel.vpp * s->parallel.pp;
 }
 
+bool search_is_long(const Spec *s)
+{
+    int64_t vpp = s->parallel.vpp, pp = s->parallel.pp;
+    int64_t most = vpp > 1 ? ACTIONS_CHUNKS : ACTIONS_WHOLE;
+
+    return actions(s) > most ||
+           MC_MIN(actions(s), 6 * pp * pp * vpp) > ACTIONS_SKETCH;
+}
+
 static void judge(void *to, const Choice *choice, const Spec *s)
 {
     Search *x = to;
@@ -59,13 +73,11 @@ static void judge(void *to, const Choice *choice, const Spec *s)
     Candidate c = {.choice = *choice, .order = x->count.legal,
                    .bound = memory_bound(s, &share)};
 
-    if (x->count.legal == 1 || c.bound.total < x->least.bound.total)
-        x->least = c;
     if (c.bound.total > (double)x->memory) {
         x->too_large++;
         return;
     }
-    if (s->parallel.vpp > 1 && actions(s) > ACTIONS_MAX) {
+    if (search_is_long(s)) {
         x->too_long++;
         return;
     }

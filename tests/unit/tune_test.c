@@ -227,6 +227,10 @@ static void bounds_are_below_plans(void **state)
                         "training.recompute.granularity=full"}},
         {"llama3-70b", {"parallel.tp=8", "parallel.pp=4", "parallel.dp=2",
                         "parallel.sharding=optim_grads_params"}},
+        {"llama3-405b", {"parallel.tp=4", "parallel.sp=true", "parallel.cp=4",
+                         "parallel.pp=32", "parallel.account_for_loss=true",
+                         "parallel.account_for_embedding=true",
+                         "parallel.sharding=optim"}},
         {"mixtral-8x7b", {"parallel.ep=8", "parallel.tp=1", "parallel.pp=1",
                           "parallel.dp=1"}},
     };
