@@ -158,7 +158,8 @@ void emit_tensors(Emit *e);
 
 /* ---- package_keep.c ------------------------------------------------------ */
 
-/* Moves what runs made in the output folder `old` over to `dir`. */
+/* Moves what runs made in the output folder `old` over to `dir`; a name that
+ * is in both is an error. */
 MC_MUST_USE Status package_keep(const char *old, const char *dir);
 
 #endif

@@ -300,7 +300,7 @@ static bool finish_earlier(Package *p, const char *old, const char *dir)
 /* Puts the finished folder in the place of an older one. */
 static bool install(Package *p, const char *dir)
 {
-    const char *old = arena_printf(p->arena, "%s.old", dir);
+    const char *old = arena_printf(p->arena, "%s.megac-old", dir);
     bool replaces;
 
     if (!finish_earlier(p, old, dir))

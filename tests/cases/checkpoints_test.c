@@ -181,6 +181,46 @@ static void another_program_in_the_folder(void **state)
     assert_string_equal(case_output(), "4\n");
 }
 
+/* Only what compiling made is replaced; names that are merely like those, in
+ * the folder or beside it, are the user's. */
+static void folders_of_similar_names(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
+    case_compile("out", "");
+    assert_int_equal(
+        case_shell("cd out && mkdir ck rank-ck profile.ck rank- && "
+                   "touch rank-ck/a profile.0 rank-00007 && cd .. && "
+                   "cp -r out out.old && cp -r out before && "
+                   "rm before/profile.0 before/rank-00007"), 0);
+    case_compile("out", "");
+    assert_int_equal(case_shell("ls out >is; ls before >was; diff is was && "
+                                "[ -e out/rank-ck/a ] && "
+                                "[ -e out.old/profile.0 ]"), 0);
+    assert_int_equal(case_shell("rm -r out before"), 0);
+    case_compile("out", "");
+    assert_int_equal(case_shell("ls out | grep ck"), 1);
+    assert_int_equal(case_shell("rm -r out.old"), 0);
+}
+
+/* As after a compile that was cut off, and a run in the new folder: each has
+ * checkpoints, and neither is given up for the other. */
+static void checkpoints_on_both_sides(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
+    case_compile("out", "");
+    assert_int_equal(case_shell("mkdir -p out/ck/new out.megac-old/ck/old && "
+                                "$MEGAC compile t0.yaml -o out"), 1);
+    assert_true(case_printed("both out.megac-old/ck and out/ck are there"));
+    assert_string_equal(listed("-d out*/ck/*"),
+                        "out.megac-old/ck/old\nout/ck/new\n");
+    assert_int_equal(case_shell("mv out.megac-old/ck out.megac-old/ck2"), 0);
+    case_compile("out", "");
+    assert_string_equal(listed("-d out*/ck*/*"), "out/ck/new\nout/ck2/old\n");
+    assert_int_equal(case_shell("[ -e out.megac-old ]"), 1);
+}
+
 /* Until it has a checkpoint, and a bit longer; then all ranks are killed. */
 static void run_and_kill(const char *options, int tenths)
 {
@@ -321,6 +361,8 @@ int main(void)
         cmocka_unit_test(damaged_checkpoints),
         cmocka_unit_test(ranks_that_see_different_ones),
         cmocka_unit_test(another_program_in_the_folder),
+        cmocka_unit_test(folders_of_similar_names),
+        cmocka_unit_test(checkpoints_on_both_sides),
         cmocka_unit_test(killed_while_the_disk_is_awaited),
         cmocka_unit_test(a_disk_that_fills_up),
         cmocka_unit_test(told_to_end),
