@@ -40,11 +40,13 @@ static bool read_dtype(const json_t *value, uint32_t *out)
     return false;
 }
 
-/* The number of elements, or -1. */
+/* The number of elements, or -1.  No columns mean a vector, so a matrix that
+ * has none is neither. */
 static int64_t read_shape(const json_t *shape, SafeTensor *out)
 {
     int64_t dims[2] = {0, 0}, n = 1;
     size_t rank = json_array_size(shape);
+    bool plain;
 
     if (!json_is_array(shape) || rank > DIMS_MAX)
         return -1;
@@ -57,8 +59,9 @@ static int64_t read_shape(const json_t *shape, SafeTensor *out)
         if (i < 2)
             dims[i] = size;
     }
-    out->rows = rank == 1 || rank == 2 ? dims[0] : -1;
-    out->columns = rank == 2 ? dims[1] : rank == 1 ? 0 : -1;
+    plain = rank == 1 || (rank == 2 && dims[1] > 0);
+    out->rows = plain ? dims[0] : -1;
+    out->columns = plain ? dims[1] : -1;
     return n;
 }
 

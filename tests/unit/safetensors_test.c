@@ -438,6 +438,34 @@ static void frequencies_are_no_parameters(void **state)
     assert_null(fit(file, 4, tied, 2));
 }
 
+static void write_file(const char *path, const char *header)
+{
+    uint64_t n = strlen(header);
+    FILE *f = fopen(path, "wb");
+
+    assert_non_null(f);
+    fwrite(&n, sizeof n, 1, f);
+    fputs(header, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* It has no bytes, where a vector of a million has four million. */
+static void a_matrix_without_columns_is_no_vector(void **state)
+{
+    SafeSet set, model = make_set(&(Row){"a", 1000000, 0, 0}, 1);
+    SafeCopy how = {.dir = ".", .stem = "copy", .dtype = PLAN_DTYPES};
+
+    (void)state;
+    write_file("x.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":"
+                                "[1000000,0],\"data_offsets\":[0,0]}}");
+    assert_null(safe_open("x.safetensors", &set));
+    refused(safe_copy(&set, &how), "tensor a is no vector or matrix");
+    refused(safe_fit(&set, &model), "tensor a is no vector or matrix, the "
+                                    "model needs [1000000]");
+    safe_close(&set);
+    safe_close(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +482,7 @@ int main(void)
         cmocka_unit_test(names_are_listed),
         cmocka_unit_test(old_gpt2_files_fit),
         cmocka_unit_test(frequencies_are_no_parameters),
+        cmocka_unit_test(a_matrix_without_columns_is_no_vector),
     };
 
     return cmocka_run_group_tests(tests, enter, leave);
