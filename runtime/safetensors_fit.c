@@ -2,9 +2,10 @@
  *
  * Files of Hugging Face hold a little more, or a little less, than a model's
  * parameters: GPT-2's first files have no "transformer." in front; old ones
- * keep masks and rotary frequencies; a tied head may be written out once more.
- * Those are put right here, and nothing else is: what is left must be the
- * model, name for name.
+ * keep masks and rotary frequencies; a tied head may be written out once more;
+ * GLM-4.5's hold a layer that predicts the next token but one.  Those are put
+ * right here, and nothing else is: what is left must be the model, name for
+ * name.
  */
 #include "runtime/safetensors_priv.h"
 
@@ -86,21 +87,56 @@ static Status check_head(const SafeSet *set, const SafeSet *model)
                        set->path, head_name, name);
 }
 
-/* A head that is still here is the table once more. */
-static void drop_others(SafeSet *set, const SafeSet *model)
+static bool has_prefix(const SafeSet *set, const char *name, size_t n)
 {
-    bool tied = tied_table(model) != NULL;
+    for (uint32_t i = 0; i < set->n; i++)
+        if (!strncmp(set->v[i].name, name, n))
+            return true;
+    return false;
+}
+
+/* Whether a name is of a layer for predicting further tokens, behind all those
+ * of the model: it joins the last state and the next embedding by an eh_proj.
+ * transformers leaves it out as well. */
+static bool of_next_token(const SafeSet *set, const SafeSet *model,
+                          const char *name)
+{
+    char joins[64];
+    int n = 0; /* the length of "model.layers.46." */
+
+    (void)sscanf(name, "model.layers.%*[0-9].%n", &n);
+    if (!n || snprintf(joins, sizeof joins, "%.*seh_proj.weight", n, name) >=
+                  (int)sizeof joins)
+        return false;
+    return safe_find(set, joins) && !has_prefix(model, name, (size_t)n);
+}
+
+/* What the model may lack.  A head that is still here is the table again. */
+static bool is_other(const SafeSet *set, const SafeSet *model, const char *name)
+{
+    return !safe_find(model, name) &&
+           (no_parameter(name) || of_next_token(set, model, name) ||
+            (tied_table(model) && !strcmp(name, head_name)));
+}
+
+/* Decides on all names before any is gone. */
+static Status drop_others(SafeSet *set, const SafeSet *model)
+{
+    bool *drop = calloc(set->n + 1u, sizeof *drop);
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < set->n; i++) {
-        const char *name = set->v[i].name;
-        bool drop = no_parameter(name) || (tied && !strcmp(name, head_name));
-        if (drop && !safe_find(model, name))
+    if (!drop)
+        return status_make(STATUS_SYSTEM, "no memory for a list of tensors");
+    for (uint32_t i = 0; i < set->n; i++)
+        drop[i] = is_other(set, model, set->v[i].name);
+    for (uint32_t i = 0; i < set->n; i++)
+        if (drop[i])
             free(set->v[i].name);
         else
             set->v[kept++] = set->v[i];
-    }
     set->n = kept;
+    free(drop);
+    return STATUS_NONE;
 }
 
 /* ---- comparing ----------------------------------------------------------- */
@@ -184,7 +220,7 @@ Status safe_fit(SafeSet *set, const SafeSet *model)
 {
     STATUS_TRY(add_prefix(set, model));
     STATUS_TRY(check_head(set, model));
-    drop_others(set, model);
+    STATUS_TRY(drop_others(set, model));
     for (uint32_t i = 0; i < model->n; i++)
         STATUS_TRY(check_tensor(set, &model->v[i]));
     STATUS_TRY(check_missing(set, model));

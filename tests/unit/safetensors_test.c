@@ -438,6 +438,30 @@ static void frequencies_are_no_parameters(void **state)
     assert_null(fit(file, 4, tied, 2));
 }
 
+/* As GLM-4.5-Air on huggingface.co: behind layer 45, the last of the model,
+ * layer 46 predicts the next token but one. */
+static const Row further[] = {
+    {"model.layers.45.input_layernorm.weight", 4, 0, 1},
+    {"model.layers.46.eh_proj.weight", 4, 8, 2},
+    {"model.layers.46.enorm.weight", 4, 0, 3},
+    {"model.layers.46.shared_head.norm.weight", 4, 0, 4},
+    {"model.norm.weight", 4, 0, 5}};
+
+static void a_layer_for_further_tokens_is_left_out(void **state)
+{
+    const Row plain[] = {further[0], further[2], further[4]};
+    const Row model[] = {further[0], further[4]};
+
+    (void)state;
+    assert_null(fit(further, 5, model, 2));
+    assert_null(fit(further, 5, further, 5));
+    refused(fit(plain, 3, model, 2),
+            "the model has no tensor model.layers.46.enorm.weight");
+    refused(fit(further, 5, plain, 3),
+            "the model has no tensor model.layers.46.eh_proj.weight, "
+            "model.layers.46.shared_head.norm.weight");
+}
+
 static void write_file(const char *path, const char *header)
 {
     uint64_t n = strlen(header);
@@ -482,6 +506,7 @@ int main(void)
         cmocka_unit_test(names_are_listed),
         cmocka_unit_test(old_gpt2_files_fit),
         cmocka_unit_test(frequencies_are_no_parameters),
+        cmocka_unit_test(a_layer_for_further_tokens_is_left_out),
         cmocka_unit_test(a_matrix_without_columns_is_no_vector),
     };
 
