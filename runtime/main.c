@@ -305,6 +305,8 @@ static Status run_rank(const Options *o, const Plan *p, const Payload *payload,
     char profile[4096] = "";
     bool mpi;
 
+    if (config.checkpoints)
+        watch_end();
     STATUS_TRY(join_run(p, out_rank, &mpi));
     STATUS_TRY(check_others(payload));
     STATUS_TRY(pin_threads((PinWhen)pin_when(o), config.threads, *out_rank));

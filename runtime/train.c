@@ -335,7 +335,7 @@ static Status all_steps(Train *t)
         STATUS_TRY(status_in(step_and_save(t, &end), "step %lld",
                              (long long)t->step));
     }
-    return train_save_last(t);
+    return train_save_last(t, end);
 }
 
 Status train_run(Train *t)

@@ -47,7 +47,7 @@ MC_MUST_USE Status train_open_checkpoints(Train *t);
 MC_MUST_USE Status train_save_grads(const Train *t);
 /* After a step: what is due is saved.  *out_end: the run was told to end. */
 MC_MUST_USE Status train_save(Train *t, bool *out_end);
-/* After the last step. */
-MC_MUST_USE Status train_save_last(Train *t);
+/* After the last step; `ended`: of a run that was told to end. */
+MC_MUST_USE Status train_save_last(Train *t, bool ended);
 
 #endif

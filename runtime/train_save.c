@@ -190,7 +190,6 @@ Status train_open_checkpoints(Train *t)
 
     if (!t->c.checkpoints)
         return STATUS_NONE;
-    watch_end();
     return checkpoints_open(&config, &t->state, &t->checkpoints);
 }
 
@@ -229,13 +228,13 @@ Status train_save(Train *t, bool *out_end)
     return checkpoints_poll(t->checkpoints, watch_end_wanted(), out_end);
 }
 
-Status train_save_last(Train *t)
+Status train_save_last(Train *t, bool ended)
 {
     if (!t->checkpoints || t->step <= t->before)
         return STATUS_NONE;
     STATUS_TRY(checkpoint(t, t->step));
     STATUS_TRY(checkpoints_finish(t->checkpoints));
-    if (watch_end_wanted() && t->c.rank == 0)
+    if (ended && t->c.rank == 0)
         fprintf(stderr, "ended after step %lld, which is saved in %s\n",
                 (long long)t->step, t->c.checkpoints);
     return STATUS_NONE;

@@ -325,9 +325,9 @@ static void expect_saved(void)
     assert_null(strstr(case_output(), ".tmp"));
 }
 
-#define ONE_RANK                                                               \
+#define TELL_RANK(digit)                                                       \
     "for p in /proc/[0-9]*; do\n"                                              \
-    "    [ \"$(readlink $p/exe)\" = \"$PWD/out/rank-00001\" ] &&\n"            \
+    "    [ \"$(readlink $p/exe)\" = \"$PWD/out/rank-0000" digit "\" ] &&\n"    \
     "        kill -TERM ${p#/proc/}\n"                                         \
     "done"
 
@@ -340,9 +340,30 @@ static void told_to_end(void **state)
     tell_to_end("kill -TERM $run", 0);
     assert_true(case_printed("ended after step"));
     expect_saved();
-    tell_to_end(ONE_RANK, 0);
+    tell_to_end(TELL_RANK("1"), 0);
+    assert_true(case_printed("ended after step"));
     expect_saved();
     case_run("out", "--resume --steps 1");
+}
+
+/* The rank waits for its state.json, a pipe that is filled after the signal. */
+static void told_to_end_while_it_loads(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
+    case_compile("out", "training.checkpoint.dir=ck");
+    case_run("out", "--steps 2");
+    assert_int_equal(
+        case_shell("pipe=out/ck/step-00000002/state.json\n"
+                   "mv $pipe kept && mkfifo $pipe\n"
+                   "$MEGAC run out --resume --steps 1000000 -- --quiet &\n"
+                   "run=$!\n"
+                   "exec 3>$pipe\n"
+                   TELL_RANK("0") "\n"
+                   "cat kept >&3; exec 3>&-\n"
+                   "wait $run"), 0);
+    assert_true(case_printed("ended after step 3"));
+    expect_saved();
 }
 
 static void told_to_end_without_checkpoints(void **state)
@@ -366,6 +387,7 @@ int main(void)
         cmocka_unit_test(killed_while_the_disk_is_awaited),
         cmocka_unit_test(a_disk_that_fills_up),
         cmocka_unit_test(told_to_end),
+        cmocka_unit_test(told_to_end_while_it_loads),
         cmocka_unit_test(told_to_end_without_checkpoints),
     };
 
