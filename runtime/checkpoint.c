@@ -147,6 +147,7 @@ static Status write_field(Checkpoints *c, PlanFieldKind kind)
     return to.stem ? state_write(c->state, &to, kind) : STATUS_NONE;
 }
 
+/* Once it is left, all files have their names, on all ranks. */
 static Status write_all(Checkpoints *c, const CheckpointState *now)
 {
     if (c->state->rank == 0)
@@ -155,8 +156,8 @@ static Status write_all(Checkpoints *c, const CheckpointState *now)
     for (int kind = 0; kind < PLAN_FIELDS; kind++)
         STATUS_TRY(write_field(c, (PlanFieldKind)kind));
     if (c->state->rank == 0)
-        return checkpoint_state_write(now, c->dir);
-    return STATUS_NONE;
+        STATUS_TRY(checkpoint_state_write(now, c->dir));
+    return comm_mpi_barrier();
 }
 
 static Status save(Checkpoints *c, const CheckpointState *now)
