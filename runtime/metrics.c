@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct Metrics {
@@ -33,10 +34,20 @@ static long end_of_steps(FILE *f, int64_t last)
     return end;
 }
 
+/* Whether there are lines to go on from: a device or a pipe keeps none. */
+static bool goes_on(const MetricsConfig *c)
+{
+    struct stat st;
+
+    return c->before && stat(c->path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 static Status open_file(Metrics *m)
 {
-    m->file = fopen(m->c.path, m->c.before ? "a+" : "w");
-    if (m->file && m->c.before) {
+    bool on = goes_on(&m->c);
+
+    m->file = fopen(m->c.path, on ? "a+" : "w");
+    if (m->file && on) {
         rewind(m->file);
         if (ftruncate(fileno(m->file), end_of_steps(m->file, m->c.before)) ||
             fseek(m->file, 0, SEEK_END))

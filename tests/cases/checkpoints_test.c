@@ -221,6 +221,18 @@ static void checkpoints_on_both_sides(void **state)
     assert_int_equal(case_shell("[ -e out.megac-old ]"), 1);
 }
 
+/* What is no file keeps no lines to go on from. */
+static void metrics_into_a_device(void **state)
+{
+    (void)state;
+    assert_int_equal(case_shell("rm -rf out"), 0);
+    case_compile("out", "training.checkpoint.dir=ck");
+    case_run("out", "--steps 1 --metrics /dev/null");
+    case_run("out", "--resume --steps 2 --metrics /dev/null");
+    case_run("out", "--resume --steps 3 --metrics absent.jsonl");
+    assert_int_equal(case_shell("grep -c '\"step\": 3,' absent.jsonl"), 0);
+}
+
 /* Until it has a checkpoint, and a bit longer; then all ranks are killed. */
 static void run_and_kill(const char *options, int tenths)
 {
@@ -384,6 +396,7 @@ int main(void)
         cmocka_unit_test(another_program_in_the_folder),
         cmocka_unit_test(folders_of_similar_names),
         cmocka_unit_test(checkpoints_on_both_sides),
+        cmocka_unit_test(metrics_into_a_device),
         cmocka_unit_test(killed_while_the_disk_is_awaited),
         cmocka_unit_test(a_disk_that_fills_up),
         cmocka_unit_test(told_to_end),
