@@ -2,9 +2,10 @@
  * whose it is if the process dies, and is renamed when all is in it. */
 #include "driver/folder.h"
 
+#include "runtime/checkpoint.h"
+
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,21 +47,9 @@ Status folder_begin(Arena *a, const char *path, Folder *out)
     return STATUS_NONE;
 }
 
-static Status sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    Status s = STATUS_NONE;
-
-    if (fd < 0 || fsync(fd) != 0)
-        s = status_system(errno, "cannot write %s", path);
-    if (fd >= 0)
-        close(fd);
-    return s;
-}
-
 Status folder_commit(const Folder *f)
 {
-    STATUS_TRY(sync_folder(f->beside));
+    STATUS_TRY(checkpoint_sync(f->beside));
     if (rename(f->beside, f->path) != 0)
         return status_system(errno, "cannot make %s", f->path);
     return STATUS_NONE;

@@ -12,7 +12,7 @@ typedef struct {
 
 /* Makes a folder beside `path`, which may exist only as an empty folder. */
 MC_MUST_USE Status folder_begin(Arena *a, const char *path, Folder *out);
-/* Gives it its name; its files are on the disk already. */
+/* Waits until its files are on the disk, then gives it its name. */
 MC_MUST_USE Status folder_commit(const Folder *f);
 /* Removes it again, with all files that it has. */
 void folder_abandon(const Folder *f);
