@@ -69,6 +69,7 @@ static Status list_owned(const State *s, PlanFieldKind kind, char **out)
     if (fclose(to) == 0)
         return STATUS_NONE;
     free(*out);
+    *out = NULL;
     return status_make(STATUS_SYSTEM, "no memory for a list of tensors");
 }
 
@@ -114,8 +115,7 @@ Status state_agree(const State *s, PlanFieldKind kind, const char *stem,
         failed = parse_list(all, f);
     if (!failed)
         failed = safe_layout(f, stem, part_bytes);
-    if (own)
-        free(own);
+    free(own);
     free(all);
     return failed;
 }
