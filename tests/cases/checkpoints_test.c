@@ -233,13 +233,15 @@ static void metrics_into_a_device(void **state)
     assert_int_equal(case_shell("grep -c '\"step\": 3,' absent.jsonl"), 0);
 }
 
-/* Until it has a checkpoint, and a bit longer; then all ranks are killed. */
+/* Until it has saved once more, and a bit longer; then all ranks are killed. */
 static void run_and_kill(const char *options, int tenths)
 {
     assert_int_equal(
-        case_shell("$MEGAC run out %s --steps 100000 -- --quiet &\n"
+        case_shell("latest() { cat out/ck/latest 2>/dev/null; }\n"
+                   "was=$(latest)\n"
+                   "$MEGAC run out %s --steps 100000 -- --quiet &\n"
                    "run=$!\n"
-                   "until [ -e out/ck/latest ]; do sleep 0.05; done\n"
+                   "until [ \"$(latest)\" != \"$was\" ]; do sleep 0.05; done\n"
                    "sleep 0.%d\n"
                    "for p in /proc/[0-9]*; do\n"
                    "    case $(readlink $p/exe) in $PWD/out/rank-*)\n"
@@ -313,7 +315,7 @@ static void a_disk_that_fills_up(void **state)
 /* ---- being told to end --------------------------------------------------- */
 
 /* Starts `out`, waits for steps, sends signals by `how`; the run ends with
- * `code`, or 99 if it takes too long. */
+ * `code`.  After 20 s it is killed. */
 static void tell_to_end(const char *how, int code)
 {
     assert_int_equal(
@@ -323,7 +325,10 @@ static void tell_to_end(const char *how, int code)
                    "until [ -s out/metrics.jsonl ]; do sleep 0.05; done\n"
                    "%s\n"
                    "(sleep 20; kill -KILL $run) 2>/dev/null &\n"
-                   "wait $run", how), code);
+                   "late=$!\n"
+                   "wait $run; code=$?\n"
+                   "kill $late\n"
+                   "exit $code", how), code);
 }
 
 /* The step that is running when the signal comes is the last, and is saved. */
