@@ -6,6 +6,7 @@
  */
 #include "driver/cli.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 /* What is being parsed, for messages. */
@@ -41,6 +42,15 @@ CliExit cli_failed(Status status)
     fprintf(stderr, "megac: error: %s\n", status_text(status));
     status_drop(status);
     return code;
+}
+
+CliExit cli_write(Buf *text, const char *path)
+{
+    if (!path)
+        fputs(buf_str(text), stdout);
+    else if (!buf_write_file(text, path))
+        return cli_failed(status_system(errno, "%s", path));
+    return CLI_DONE;
 }
 
 /* Keeps the best of the names seen so far, if it is near enough. */

@@ -72,6 +72,8 @@ CliExit cli_dispatch(const CliCommand *command, const char *path, int argc,
 CliExit cli_usage(const char *fmt, ...) MC_PRINTF(1, 2);
 /* Prints a failure, frees it, and says how to exit. */
 CliExit cli_failed(Status status);
+/* Writes a text to a file, or to standard output if `path` is NULL. */
+CliExit cli_write(Buf *text, const char *path);
 
 /* ---- cli_help.c --------------------------------------------------------- */
 

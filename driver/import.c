@@ -6,8 +6,6 @@
 #include "driver/cli.h"
 #include "frontend/hf.h"
 
-#include <errno.h>
-
 static struct {
     const char *hf, *megatron, *output;
     CliList ignored;
@@ -31,13 +29,10 @@ static const CliOption options[] = {
 static CliExit write_spec(const Spec *s)
 {
     Buf text = {0};
-    CliExit code = CLI_DONE;
+    CliExit code;
 
     spec_print_given(s, &text);
-    if (!args.output)
-        fputs(buf_str(&text), stdout);
-    else if (!buf_write_file(&text, args.output))
-        code = cli_failed(status_system(errno, "%s", args.output));
+    code = cli_write(&text, args.output);
     buf_free(&text);
     return code;
 }

@@ -77,13 +77,10 @@ static const Spec *load_spec(Arena *a, Diag *d)
 static CliExit write_module(const Module *m)
 {
     Buf text = {0};
-    CliExit code = CLI_DONE;
+    CliExit code;
 
     module_print(m, &text);
-    if (!args.output)
-        fputs(buf_str(&text), stdout);
-    else if (!buf_write_file(&text, args.output))
-        code = cli_failed(status_system(errno, "%s", args.output));
+    code = cli_write(&text, args.output);
     buf_free(&text);
     return code;
 }

@@ -8,7 +8,6 @@
 #include "driver/input.h"
 #include "driver/tune.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -118,12 +117,10 @@ static CliExit compare_own(Search *x, FILE *to)
 static CliExit write_best(const Search *x)
 {
     Buf text = {0};
-    CliExit code = CLI_DONE;
+    CliExit code;
 
     spec_print(x->found.v[0].spec, &text);
-    if (!buf_write_file(&text, args.output))
-        code = cli_failed(status_system(errno, "cannot write %s",
-                                        args.output));
+    code = cli_write(&text, args.output);
     buf_free(&text);
     return code;
 }
