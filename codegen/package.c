@@ -6,6 +6,8 @@
  *     DIR/launch          starts this process's rank
  *     DIR/kernels/        the generated source of each class
  *     DIR/spec.yaml       the normal form of the input
+ *     DIR/hardware.yaml   files of the user's that it names: a machine, …
+ *     DIR/schedule.csv    … a schedule
  *
  * Everything is written to DIR.tmp, which then takes DIR's place, so a failure
  * leaves DIR as it was.  What runs left in DIR stays (package_keep.c).
@@ -191,13 +193,30 @@ static bool write_sources(Package *p)
     return ok;
 }
 
-static bool write_spec(Package *p)
+/* Takes a file along that the spec names by its whole path. */
+static bool take_along(Package *p, const char **path, const char *name)
 {
     Buf text = {0};
-    bool ok;
+    bool ok = true;
 
-    spec_print(p->in->spec, &text);
-    ok = write_file(p, "spec.yaml", &text);
+    if (*path && **path == '/') {
+        ok = (buf_read_file(&text, *path) || fail(p, "read", *path, errno)) &&
+             write_file(p, name, &text);
+        *path = name;
+    }
+    buf_free(&text);
+    return ok;
+}
+
+static bool write_spec(Package *p)
+{
+    Spec s = *p->in->spec;
+    Buf text = {0};
+    bool ok = take_along(p, &s.target.hardware, "hardware.yaml") &&
+              take_along(p, &s.schedule_path, "schedule.csv");
+
+    spec_print(&s, &text);
+    ok = ok && write_file(p, "spec.yaml", &text);
     buf_free(&text);
     return ok;
 }

@@ -32,7 +32,8 @@ static bool is_numbered(const char *name, const char *prefix)
 static bool is_ours(const char *name)
 {
     static const char *const names[] = {"manifest.json", "launch", "kernels",
-                                        "spec.yaml",     "report.html",
+                                        "spec.yaml",     "hardware.yaml",
+                                        "schedule.csv",  "report.html",
                                         "trace.json",    ".",
                                         ".."};
 

@@ -27,6 +27,15 @@ const char *configs_dir(void)
     return dir ? dir : MEGAC_CONFIGS;
 }
 
+const char *configs_absolute(Arena *a, const char *path)
+{
+    char *whole = realpath(path, NULL);
+    const char *result = arena_strdup(a, whole ? whole : path);
+
+    free(whole);
+    return result;
+}
+
 const char *configs_find(Arena *a, const char *path, const char *name,
                          const char *const *folders, size_t nfolders)
 {

@@ -141,6 +141,8 @@ const char *configs_dir(void);
  * folders ("models/") that has it; NULL if none does. */
 const char *configs_find(Arena *a, const char *path, const char *name,
                          const char *const *folders, size_t nfolders);
+/* The path from the root, without links; `path` itself if it cannot be told. */
+const char *configs_absolute(Arena *a, const char *path);
 
 /* ---- suggest.c ---------------------------------------------------------- */
 

@@ -113,6 +113,32 @@ static const char *file_beside(Loader *l, const char *from, const char *name)
     return arena_printf(l->arena, "%.*s/%s", (int)(slash - from), from, name);
 }
 
+/* The whole path of a file that the value of a key names, beside the text that
+ * says so or in the working directory; the name itself if there is none. */
+static const char *file_named(Loader *l, const Spec *s, const char *key,
+                              const char *name)
+{
+    const char *from, *path;
+    uint32_t line, col;
+
+    diag_loc_parts(l->diag, spec_loc(s, key), &from, &line, &col);
+    path = configs_find(l->arena, file_beside(l, from, name), name, NULL, 0);
+    if (!path)
+        path = configs_find(l->arena, name, name, NULL, 0);
+    return path ? configs_absolute(l->arena, path) : name;
+}
+
+/* So that what is printed of a Spec means the same wherever it is read. */
+static void files_name(Loader *l, Spec *s)
+{
+    if (strcmp(s->target.hardware, "local") != 0)
+        s->target.hardware =
+            file_named(l, s, "target.hardware", s->target.hardware);
+    if (s->parallel.schedule == SCHED_CSV)
+        s->schedule_path =
+            file_named(l, s, "parallel.schedule", s->schedule_path);
+}
+
 /* The first file that `name` may stand for; NULL if there is none. */
 static const char *include_find(Loader *l, const char *from, const char *name)
 {
@@ -311,6 +337,7 @@ static Spec *spec_finish(Loader *l, const char *name)
         key_load(l, &schema_keys[i], by_default, s);
     if (diag_errors(l->diag))
         return NULL;
+    files_name(l, s);
     stages_build(&check);
     derive_values(s);
     layers_build(&check);

@@ -66,6 +66,51 @@ static void predictions_agree(void **state)
     assert_true(step_of("folder.json", "step_time_s") == step);
 }
 
+/* Stage and letter of eight microbatches: "0F0,0F1,…". */
+static void cells_write(FILE *to, const char *cell, const char *end)
+{
+    for (int i = 0; i < 8; i++)
+        fprintf(to, "%s%d%s", cell, i, i < 7 ? "," : end);
+}
+
+/* t0.yaml on two stages, with a machine and a schedule that lie beside it. */
+static void lab_write(void)
+{
+    FILE *to;
+
+    assert_int_equal(case_shell("mkdir -p lab/deep"), 0);
+    describe("lab/mine.yaml", "1e9");
+    to = fopen("lab/mine.csv", "w");
+    assert_non_null(to);
+    cells_write(to, "0F", ",");
+    cells_write(to, "0B", "\n");
+    cells_write(to, "1F", ",");
+    cells_write(to, "1B", "\n");
+    fclose(to);
+    assert_int_equal(case_shell("printf 'include: ../t0.yaml\nparallel: "
+                                "{pp: 2, schedule: mine.csv}\ntarget: "
+                                "{hardware: mine.yaml}\n' >lab/s.yaml"), 0);
+}
+
+/* Both are found from any directory; what was compiled no longer needs them. */
+static void files_lie_beside_the_spec(void **state)
+{
+    (void)state;
+    lab_write();
+    assert_int_equal(case_shell("cd lab/deep && $MEGAC inspect ../s.yaml "
+                                "schedule"), 0);
+    assert_int_equal(case_shell("$MEGAC compile lab/s.yaml -o lab/out && "
+                                "mkdir moved && mv lab/out moved && rm -r lab"),
+                     0);
+    assert_int_equal(case_shell("grep -q 'schedule: schedule.csv' "
+                                "moved/out/spec.yaml && $MEGAC explain "
+                                "moved/out"), 0);
+    assert_true(case_printed("predicted step on lab/mine.yaml"));
+    assert_int_equal(case_shell("cd moved && $MEGAC run out --steps 1"), 0);
+    assert_int_equal(case_shell("$MEGAC compile moved/out -o moved/out"), 0);
+    assert_int_equal(case_shell("cd moved && $MEGAC inspect out layout"), 0);
+}
+
 static void nothing_is_known_of_this_machine(void **state)
 {
     (void)state;
@@ -81,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_small_is_an_error),
         cmocka_unit_test(predictions_agree),
+        cmocka_unit_test(files_lie_beside_the_spec),
         cmocka_unit_test(nothing_is_known_of_this_machine),
     };
 
