@@ -119,6 +119,9 @@ Node *json_read_text(Arena *a, Diag *d, const char *name, const char *text,
 Node *node_map(Arena *a, Loc loc);
 Node *node_list(Arena *a, Loc loc);
 Node *node_scalar(Arena *a, const char *text, Loc loc);
+/* Whether YAML can hold a text: UTF-8, no control characters behind ASCII's,
+ * no marks of byte order. */
+bool text_is_writable(const char *text);
 /* A text and nothing else: `null` is no null. */
 Node *node_text(Arena *a, const char *text, Loc loc);
 void node_append(Node *parent, Node *child);

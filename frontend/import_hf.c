@@ -336,7 +336,8 @@ static void training_put(Hf *hf)
     hf_put(hf, "data.train", "synthetic", n->loc);
 }
 
-/* "llama-3.2-1b" of "models/llama-3.2-1b/config.json". */
+/* "llama-3.2-1b" of "models/llama-3.2-1b/config.json"; "model" where the folder
+ * has no name, or one that no YAML can hold. */
 static const char *model_name(Arena *a, const char *path)
 {
     char *whole = realpath(path, NULL);
@@ -348,7 +349,8 @@ static const char *model_name(Arena *a, const char *path)
         return "model";
     *slash = '\0';
     slash = strrchr(name, '/');
-    return slash && slash[1] ? slash + 1 : "model";
+    return slash && slash[1] && text_is_writable(slash + 1) ? slash + 1
+                                                            : "model";
 }
 
 static bool is_folder(const char *path)

@@ -9,7 +9,6 @@
 #include "frontend/megatron.h"
 
 #include <ctype.h>
-#include <jansson.h>
 
 typedef struct {
     Arena *arena;
@@ -44,23 +43,9 @@ static bool reject(Splitter *s, const char *at, const char *what)
 
 /* ---- words --------------------------------------------------------------- */
 
-/* Whether YAML can hold a text: UTF-8, no control characters behind ASCII's,
- * no marks of byte order. */
-static bool is_writable(const char *text)
-{
-    json_t *utf8 = json_string(text);
-    bool ok = utf8 && !strstr(text, "\xef\xbf\xbe") &&
-              !strstr(text, "\xef\xbf\xbf") && !strstr(text, "\xef\xbb\xbf");
-
-    for (const unsigned char *c = (const unsigned char *)text; ok && *c; c++)
-        ok = c[0] != 0xc2 || c[1] >= 0xa0 || c[1] == 0x85;
-    json_decref(utf8);
-    return ok;
-}
-
 static bool word_push(Diag *d, Words *out, const Word *w)
 {
-    if (is_writable(w->text)) {
+    if (text_is_writable(w->text)) {
         vec_push(out, *w);
         return true;
     }

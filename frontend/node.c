@@ -6,6 +6,8 @@
  */
 #include "frontend/frontend_priv.h"
 
+#include <jansson.h>
+
 void node_append(Node *parent, Node *child)
 {
     if (parent->last)
@@ -64,6 +66,18 @@ Node *node_scalar(Arena *a, const char *text, Loc loc)
     n->text = text;
     n->loc = n->name_loc = loc;
     return n;
+}
+
+bool text_is_writable(const char *text)
+{
+    json_t *utf8 = json_string(text);
+    bool ok = utf8 && !strstr(text, "\xef\xbf\xbe") &&
+              !strstr(text, "\xef\xbf\xbf") && !strstr(text, "\xef\xbb\xbf");
+
+    for (const unsigned char *c = (const unsigned char *)text; ok && *c; c++)
+        ok = c[0] != 0xc2 || c[1] >= 0xa0 || c[1] == 0x85;
+    json_decref(utf8);
+    return ok;
 }
 
 Node *node_text(Arena *a, const char *text, Loc loc)
