@@ -308,22 +308,37 @@ static bool layers_slide(const Hf *hf)
     return true;
 }
 
+/* What use_sliding_window says; families without it always use a window. */
+static bool window_is_on(const Hf *hf)
+{
+    bool use = true;
+
+    return !hf_get(hf, "use_sliding_window") ||
+           (hf_bool(hf, "use_sliding_window", &use) && use);
+}
+
+/* What layer_types says.  Without use_sliding_window, transformers then has no
+ * window for its layers, and fails. */
+static bool types_slide(const Hf *hf, const Node *types)
+{
+    const char *all = types_all(hf, types);
+    bool slide = all && !strcmp(all, "sliding_attention");
+
+    if (slide && !window_is_on(hf)) {
+        hf_reject(hf, "use_sliding_window", hf_get(hf, "use_sliding_window"),
+                  "layer_types says otherwise");
+        diag_note(hf->diag, types->loc, "layer_types is all %s", all);
+    }
+    return slide;
+}
+
 static bool window_is_used(const Hf *hf, const Node *window)
 {
     const Node *types = hf_get(hf, "layer_types");
-    const char *all;
-    bool use = true;
 
-    if (types && !node_is_null(types)) {
-        all = types_all(hf, types);
-        return all && !strcmp(all, "sliding_attention");
-    }
-    if (node_is_null(window))
-        return false;
-    if (hf_get(hf, "use_sliding_window") &&
-        (!hf_bool(hf, "use_sliding_window", &use) || !use))
-        return false;
-    return layers_slide(hf);
+    if (types && !node_is_null(types))
+        return types_slide(hf, types);
+    return !node_is_null(window) && window_is_on(hf) && layers_slide(hf);
 }
 
 static void window_rule(Hf *hf)

@@ -466,6 +466,13 @@ static void sliding_windows(void **state)
     rejected("{'model_type': 'qwen2', 'num_hidden_layers': 1, "
              "'sliding_window': null, 'layer_types': ['sliding_attention']}",
              "sliding_window must be an integer, not null");
+    rejected("{'model_type': 'qwen3', 'num_hidden_layers': 1, "
+             "'use_sliding_window': false, 'layer_types': "
+             "['sliding_attention']}",
+             "use_sliding_window = false: layer_types says otherwise");
+    expect_window("{'model_type': 'qwen3', 'num_hidden_layers': 1, "
+                  "'use_sliding_window': true, 'sliding_window': 64, "
+                  "'layer_types': ['sliding_attention']}", 64);
     rejected("{'model_type': 'mistral', 'sliding_window': 0}",
              "sliding_window = 0: at least 1 is expected");
 }
