@@ -336,19 +336,30 @@ static bool install(Package *p, const char *dir)
     return clear_old(p, old, dir);
 }
 
+/* `dir` as a shell completes it, without the slash. */
+static const char *plain_name(Arena *a, const char *dir)
+{
+    size_t n = strlen(dir);
+
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    return arena_strndup(a, dir, n);
+}
+
 Status package_write(const char *dir, const EmitInput *in,
                      const EmitOutput *out, const Buf *objects,
                      const char *program, double predicted)
 {
     Arena *a = arena_new();
-    Package p = {in, out, objects, program, arena_printf(a, "%s.tmp", dir), a,
+    const char *to = plain_name(a, dir);
+    Package p = {in, out, objects, program, arena_printf(a, "%s.tmp", to), a,
                  emit_dialect(in->spec), predicted, hash_plans(out),
                  STATUS_NONE};
 
     package_remove(p.dir);
-    if (!(may_replace(&p, dir) && make_dir(&p, p.dir) && write_sources(&p) &&
+    if (!(may_replace(&p, to) && make_dir(&p, p.dir) && write_sources(&p) &&
           write_ranks(&p) && write_launch(&p) && write_spec(&p) &&
-          write_manifest(&p) && install(&p, dir)))
+          write_manifest(&p) && install(&p, to)))
         package_remove(p.dir);
     arena_free(a);
     return p.failed;
