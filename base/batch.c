@@ -26,12 +26,34 @@ int64_t batch_at(const BatchRampup *r, int64_t consumed)
     return batch_size(r, (int64_t)((double)consumed / each));
 }
 
+/* By halves, as the batch only grows: `longest` reaches behind the growth. */
+int64_t batch_alike(const BatchRampup *r, int64_t consumed)
+{
+    int64_t batch = batch_at(r, consumed), alike = 1, longest;
+
+    if (batch >= r->full)
+        return INT64_MAX;
+    longest = (r->samples - consumed) / batch + 2;
+    while (longest - alike > 1) {
+        int64_t middle = alike + (longest - alike) / 2;
+        if (batch_at(r, consumed + (middle - 1) * batch) == batch)
+            alike = middle;
+        else
+            longest = middle;
+    }
+    return alike;
+}
+
 int64_t batch_consumed(const BatchRampup *r, int64_t steps)
 {
-    int64_t consumed = 0, rest;
+    int64_t consumed = 0, batch, alike, rest;
 
-    for (; steps > 0 && batch_at(r, consumed) < r->full; steps--)
-        consumed += batch_at(r, consumed);
+    while (steps > 0 && (batch = batch_at(r, consumed)) < r->full) {
+        alike = batch_alike(r, consumed);
+        alike = alike < steps ? alike : steps;
+        consumed += alike * batch;
+        steps -= alike;
+    }
     if (__builtin_mul_overflow(steps, r->full, &rest) ||
         __builtin_add_overflow(consumed, rest, &consumed))
         return INT64_MAX;

@@ -16,6 +16,8 @@ int64_t batch_size(const BatchRampup *r, int64_t i);
 /* The batch of the step before which so many samples were consumed.  Source:
  * Megatron-LM, core/num_microbatches_calculator.py. */
 int64_t batch_at(const BatchRampup *r, int64_t consumed);
+/* How many steps from there on have the same batch; INT64_MAX: all others. */
+int64_t batch_alike(const BatchRampup *r, int64_t consumed);
 /* The samples of the first `steps` steps; saturates. */
 int64_t batch_consumed(const BatchRampup *r, int64_t steps);
 

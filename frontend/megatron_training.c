@@ -109,13 +109,15 @@ static BatchRampup rampup_of(const Import *im, int64_t full)
 /* Whole batches only, as in Megatron's update_train_iters. */
 static int64_t steps_of(const BatchRampup *r, int64_t samples)
 {
-    int64_t steps = 0, consumed = 0;
-    bool grows = r->start > 0 && r->increment > 0 && r->start < r->full &&
-                 r->samples <= INT32_MAX;
+    int64_t steps = 0, consumed = 0, last = MC_MIN(r->samples, samples);
+    bool grows = r->start > 0 && r->increment > 0 && r->start < r->full;
 
-    while (grows && consumed <= r->samples && consumed <= samples) {
-        consumed += batch_at(r, consumed);
-        steps++;
+    while (grows && consumed <= last) {
+        int64_t batch = batch_at(r, consumed);
+        int64_t n = MC_MIN(batch_alike(r, consumed),
+                           (last - consumed) / batch + 1);
+        consumed += n * batch;
+        steps += n;
     }
     if (samples > consumed)
         steps += (samples - consumed) / r->full;

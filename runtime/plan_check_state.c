@@ -13,7 +13,9 @@ static bool check_growth(PlanCheck *c, const PlanTraining *t)
     const BatchRampup *r = &t->rampup;
 
     return plan_must(c, r->full == t->global_batch && r->start > 0 &&
-                            r->start <= r->full && r->samples >= 0,
+                            r->start <= r->full && r->samples >= 0 &&
+                            r->samples < INT64_MAX / 4 &&
+                            r->full < INT64_MAX / 4,
                      "wrong rampup") &&
            plan_must(c, r->start == r->full ||
                             (r->increment > 0 &&

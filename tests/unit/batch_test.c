@@ -56,6 +56,20 @@ static void all_sizes(void **state)
     assert_int_equal(batch_consumed(&flat, INT64_MAX), INT64_MAX);
 }
 
+/* 2^29 steps of one sample, and of two after that: no step is counted alone. */
+static void long_stairs(void **state)
+{
+    const int64_t grown = 1 << 29;
+    const BatchRampup r = {1, 1, grown, 2};
+
+    (void)state;
+    assert_int_equal(batch_alike(&r, 0), grown);
+    assert_int_equal(batch_alike(&r, grown - 3), 3);
+    assert_int_equal(batch_alike(&r, grown), INT64_MAX);
+    for (int64_t i = 0; i < 1000; i++)
+        assert_int_equal(batch_consumed(&r, grown + i), grown + 2 * i);
+}
+
 /* A warm-up of 2 and a decay of 10 batches of 8: after 4 samples a quarter of
  * the warm-up, after 48 half of the decay. */
 static void rate_over_samples(void **state)
@@ -75,6 +89,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megatron_stairs),
         cmocka_unit_test(all_sizes),
+        cmocka_unit_test(long_stairs),
         cmocka_unit_test(rate_over_samples),
     };
 

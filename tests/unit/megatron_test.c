@@ -333,6 +333,10 @@ static void flags_become_keys(void **state)
          * steps and 512 samples; 9 batches of 64 are in the other 600. */
         {"--rampup-batch-size 8 8 448 --train-samples 1112", "training.steps",
          "31"},
+        /* 2^20 steps of 8 up to 2^23 samples, one batch of 16 at that point,
+         * 10 of 16 in the last 160. */
+        {"--global-batch-size 16 --rampup-batch-size 8 8 8388608 "
+         "--train-samples 8388784", "training.steps", "1048587"},
         {"--recompute-activations", "training.recompute.granularity",
          "selective"},
         {"--recompute-granularity full --recompute-method block "
