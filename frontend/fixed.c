@@ -11,10 +11,9 @@
 #include "frontend/frontend_priv.h"
 
 /* Of the model, but no part of the function. */
-static const char *const free_keys[] = {
+static const char *const training_keys[] = {
     "model.name",
     "model.vocab_divisor",
-    "model.max_position_embeddings",
     "model.attention_dropout",
     "model.hidden_dropout",
     "model.init_std",
@@ -34,30 +33,31 @@ static const char *const other_keys[] = {
     "data.split",
 };
 
-static bool is_listed(const char *const *list, size_t n, const char *path)
+bool spec_key_only_trains(const Key *key)
 {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i], path) == 0)
-            return true;
-    return false;
+    return text_is_listed(training_keys, MC_LEN(training_keys), key->path);
 }
 
-static bool is_fixed(const Spec *s, const char *path)
+/* Samples may become longer than any before. */
+static bool is_fixed(const Spec *s, const Key *key)
 {
+    const char *path = key->path;
+
     if (strncmp(path, "model.moe.", 10) == 0 && s->model.moe.num_experts == 0)
         return false;
     if (strncmp(path, "model.", 6) == 0)
-        return !is_listed(free_keys, MC_LEN(free_keys), path);
+        return !spec_key_only_trains(key) &&
+               strcmp(path, "model.max_position_embeddings") != 0;
     if (strcmp(path, "training.optimizer.momentum") == 0)
         return s->training.optimizer.type == OPT_SGD;
-    return is_listed(other_keys, MC_LEN(other_keys), path);
+    return text_is_listed(other_keys, MC_LEN(other_keys), path);
 }
 
 void spec_print_fixed(const Spec *s, Buf *out)
 {
     for (uint32_t i = 0; i < schema_num_keys; i++) {
         const Key *key = &schema_keys[i];
-        if (!is_fixed(s, key->path))
+        if (!is_fixed(s, key))
             continue;
         buf_printf(out, "%s = ", key->path);
         value_print(key, s, out);

@@ -72,6 +72,9 @@ bool path_is_inside(const char *section, const char *path);
 
 bool spelling_next(const char **cursor, Spelling *out);
 bool spelling_is(const Spelling *spelling, const char *name);
+/* Whether a name is one of the spellings in a cell; one of a list's texts. */
+bool spelling_in(const char *words, const char *name, size_t len);
+bool text_is_listed(const char *const *list, size_t n, const char *text);
 
 const Key *schema_key(const char *path);
 const Section *schema_section(const char *path);
@@ -175,6 +178,11 @@ void value_print(const Key *key, const Spec *s, Buf *out);
  * matters. */
 bool spec_key_is_on(const Spec *s, const Key *key);
 bool value_is_default(Arena *a, Diag *d, const Key *key, const Spec *s);
+
+/* ---- fixed.c ------------------------------------------------------------ */
+
+/* Whether a key of the model only steers its training. */
+bool spec_key_only_trains(const Key *key);
 
 /* ---- derive.c, check.c, stages.c ---------------------------------------- */
 

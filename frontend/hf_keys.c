@@ -49,21 +49,11 @@ const HfKey hf_keys[] = {
 };
 const uint32_t hf_num_keys = MC_LEN(hf_keys);
 
-static bool row_has(const HfKey *row, const char *name)
-{
-    const char *cursor = row->names;
-    Spelling s;
-
-    while (spelling_next(&cursor, &s))
-        if (spelling_is(&s, name))
-            return true;
-    return false;
-}
-
 const HfKey *hf_key(uint32_t family, const char *name)
 {
     for (uint32_t i = 0; i < hf_num_keys; i++)
-        if (hf_keys[i].families >> family & 1 && row_has(&hf_keys[i], name))
+        if (hf_keys[i].families >> family & 1 &&
+            spelling_in(hf_keys[i].names, name, strlen(name)))
             return &hf_keys[i];
     return NULL;
 }

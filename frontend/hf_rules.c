@@ -120,13 +120,7 @@ static const struct {
 
 static bool is_in(const char *words, const char *name)
 {
-    const char *cursor = words;
-    Spelling s;
-
-    while (spelling_next(&cursor, &s))
-        if (spelling_is(&s, name))
-            return true;
-    return false;
+    return spelling_in(words, name, strlen(name));
 }
 
 /* The row of scalings that `map` names; MC_LEN(scalings) after an error.

@@ -256,22 +256,6 @@ static void family_write(const Spec *s, uint32_t family, const char *dtype,
 
 /* ---- is it the same model? ----------------------------------------------- */
 
-static bool only_trains(const Key *key)
-{
-    static const char *const paths[] = {
-        "model.name", "model.vocab_divisor", "model.init_std",
-        "model.attention_dropout", "model.hidden_dropout", "model.moe.balance",
-        "model.moe.aux_loss_coeff", "model.moe.z_loss_coeff",
-        "model.moe.capacity_factor", "model.moe.drop_policy",
-        "model.moe.dispatcher", "model.moe.bias_update_rate",
-    };
-
-    for (size_t i = 0; i < MC_LEN(paths); i++)
-        if (strcmp(key->path, paths[i]) == 0)
-            return true;
-    return false;
-}
-
 /* Of no layer. */
 static bool is_unused(const Spec *s, const Key *key)
 {
@@ -308,7 +292,7 @@ static bool value_same(const Spec *a, const Spec *b, const Key *key)
 
 static bool key_differs(const Spec *a, const Spec *b, const Key *key)
 {
-    return path_is_inside("model", key->path) && !only_trains(key) &&
+    return path_is_inside("model", key->path) && !spec_key_only_trains(key) &&
            !is_unused(a, key) && !value_same(a, b, key);
 }
 

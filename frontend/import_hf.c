@@ -238,14 +238,6 @@ static void unknown_report(const Hf *hf, const Node *n)
                   n->name);
 }
 
-static bool is_listed(const char *const *list, uint32_t n, const char *name)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(list[i], name) == 0)
-            return true;
-    return false;
-}
-
 static void keys_check(const Hf *hf, const char *const *ignored, uint32_t n)
 {
     for (const Node *k = hf->config->first; k; k = k->next) {
@@ -256,7 +248,7 @@ static void keys_check(const Hf *hf, const char *const *ignored, uint32_t n)
                        "%s means the same as %s", k->name, other->name);
             diag_note(hf->diag, other->name_loc, "the first one is here");
         } else if (!row && !is_header(k->name) &&
-                   !is_listed(ignored, n, k->name)) {
+                   !text_is_listed(ignored, n, k->name)) {
             unknown_report(hf, k);
         }
     }

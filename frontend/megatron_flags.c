@@ -76,21 +76,10 @@ const char *const flag_classes[CLASS_COUNT] = {
 
 /* ---- names --------------------------------------------------------------- */
 
-static bool row_has(const FlagRow *row, const char *name, size_t n)
-{
-    const char *cursor = row->names;
-    Spelling s;
-
-    while (spelling_next(&cursor, &s))
-        if ((size_t)s.len == n && memcmp(s.text, name, n) == 0)
-            return true;
-    return false;
-}
-
 static const FlagRow *row_find(const char *name, size_t n)
 {
     for (uint32_t i = 0; i < flag_num_rows; i++)
-        if (row_has(&flag_rows[i], name, n))
+        if (spelling_in(flag_rows[i].names, name, n))
             return &flag_rows[i];
     return NULL;
 }

@@ -129,6 +129,24 @@ bool spelling_is(const Spelling *spelling, const char *name)
     return strlen(name) == len && memcmp(spelling->text, name, len) == 0;
 }
 
+bool spelling_in(const char *words, const char *name, size_t len)
+{
+    Spelling s;
+
+    while (spelling_next(&words, &s))
+        if ((size_t)s.len == len && memcmp(s.text, name, len) == 0)
+            return true;
+    return false;
+}
+
+bool text_is_listed(const char *const *list, size_t n, const char *text)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i], text) == 0)
+            return true;
+    return false;
+}
+
 const char *path_name(const char *path)
 {
     const char *dot = strrchr(path, '.');
