@@ -281,6 +281,18 @@ static inline void draw_target(Draw *d)
     }
 }
 
+/* What changes no program: saving, and the machine to predict for. */
+static inline void draw_around(Draw *d)
+{
+    draw_set(d, "target.hardware", "local local h100-sxm a100-80g");
+    if (!draw_once_in(d, 3))
+        return;
+    draw_put(d, "training.checkpoint.dir", "ck");
+    draw_set(d, "training.checkpoint.interval", "0 1 100");
+    draw_set(d, "training.checkpoint.keep", "1 3 10");
+    draw_set(d, "training.checkpoint.async", "true false");
+}
+
 /* ---- all of it ----------------------------------------------------------- */
 
 static inline void draw_spec(Draw *d)
@@ -307,6 +319,7 @@ static inline void draw_spec(Draw *d)
     draw_batch(d, &x);
     draw_data(d);
     draw_target(d);
+    draw_around(d);
 }
 
 #endif
