@@ -6,7 +6,8 @@
 # for one rank too; the others of the layout.  Runs in a folder of its own where
 # MEGAC_PARITY says (default: here) with `megac` and `parity_compare` from PATH.
 # In bf16 and fp16 only the losses are compared, and the scale of the loss.
-# Every rank uses the memory that was planned, to the end.
+# Every rank uses the memory that was planned, to the end.  Passes mean the same,
+# exactly in a prime field, on the smallest spec with the same degrees.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 row=$(grep "^$2 " "$1")
@@ -81,6 +82,8 @@ done
 train one $shared
 # shellcheck disable=SC2086
 train split $shared $layout
+# shellcheck disable=SC2086
+megac verify "$here/$model.yaml" $shared $layout >verify.log
 # shellcheck disable=SC2086
 parity_compare $limits one split
 cd ..
